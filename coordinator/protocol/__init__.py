@@ -1,0 +1,4 @@
+"""The coordinator's pure core: no IO, no clock, no threads. It imports penstock.schemas only."""
+
+if __name__ != "penstock.coordinator.protocol":
+    raise ImportError(f"import this package as penstock.coordinator.protocol, not as {__name__}")

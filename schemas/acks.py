@@ -1,0 +1,151 @@
+"""Records of a job's acks topic: to the coordinator, in one order for the whole job (protocol, section 3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from .ids import SubtaskId
+from .state import ChannelPosition, Segment, Sender, StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """Written by a runner before its tasks start; the newest run owns the job."""
+
+    run: Annotated[str, "id of the run, unique"]
+    host: Annotated[str, "where the runner runs, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """An instance asks for its Start; the offset of this record is its attempt id."""
+
+    operator: Annotated[str, "operator of the subtask"]
+    subtask: Annotated[int, "index of the subtask"]
+    run: Annotated[str, "run that the instance belongs to"]
+    nonce: Annotated[str, "unique to this Hello; Start and Stop echo it"]
+    task: Annotated[str, "what the runner calls the task that hosts the instance; a failure hint names it"]
+    host: Annotated[str, "where the instance runs, for people"]
+
+    @property
+    def subtask_id(self) -> SubtaskId:
+        return SubtaskId(self.operator, self.subtask)
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """A sign of life, with what has been handled so far."""
+
+    sender: Annotated[Sender, "the attempt"]
+    handled_through: Annotated[int, "sequence of the first event not yet handled"]
+    step: Annotated[str, "what the instance is doing, for people"]
+    step_age_ms: Annotated[int, "for how long it has been doing that"]
+    aligning: Annotated[bool, "true while an alignment holds back its events"]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotTaken:
+    """The snapshot stands, its upload goes on: events held for it may go."""
+
+    sender: Annotated[Sender, "the attempt"]
+    checkpoint_id: Annotated[int, "the checkpoint"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAck:
+    """One subtask's part of a checkpoint is safe."""
+
+    sender: Annotated[Sender, "the attempt"]
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    state: Annotated[StateHandle | None, "the subtask's state, null where it has none"]
+    event_position: Annotated[int, "offset in the events partition behind what the state contains"]
+    event_ranges: Annotated[tuple[Segment, ...], "ranges of the events partition that belong to the checkpoint"]
+    handled_through: Annotated[int, "sequence of the first event not in the state"]
+    sent_sequence: Annotated[int, "sequence of the first event to the coordinator that the state does not contain"]
+    data_positions: Annotated[tuple[ChannelPosition, ...], "positions in the data partitions"]
+    finished: Annotated[bool, "the subtask's work has ended before this snapshot"]
+    duration_ms: Annotated[int, "from the marker to this record"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointDecline:
+    """This subtask cannot take part in the checkpoint; the checkpoint is aborted."""
+
+    sender: Annotated[Sender, "the attempt"]
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    reason: Annotated[str, "why, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The attempt's user code raised, or the attempt found its input broken."""
+
+    sender: Annotated[Sender, "the attempt"]
+    cause: Annotated[str, "the error, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The subtask has nothing left to do; it waits for a checkpoint that contains its end."""
+
+    sender: Annotated[Sender, "the attempt"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorEventFrame:
+    """Many events from one subtask to its coordinator, in the order they were sent."""
+
+    sender: Annotated[Sender, "the attempt"]
+    belongs_to: Annotated[int, "lowest checkpoint id whose snapshot by this subtask can contain these events"]
+    sequence: Annotated[int, "sequence of the first event, per attempt and generation, from 0"]
+    count: Annotated[int, "how many events"]
+    lengths: Annotated[bytes, "each event's length, unsigned 32-bit little-endian"]
+    payload: Annotated[bytes, "the events end to end"]
+
+
+class CommandKind(StrEnum):
+    """What a person or program may ask of a running job."""
+
+    SAVEPOINT = "savepoint"
+    STOP = "stop"
+    STOP_WITH_SAVEPOINT = "stop_with_savepoint"
+    REQUEST = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Asks the coordinator for something; the reply goes to the status topic."""
+
+    command: Annotated[str, "id of this command, unique; the reply names it"]
+    kind: Annotated[CommandKind, "what is asked"]
+    operator: Annotated[str, "operator that a request is for, else empty"]
+    payload: Annotated[bytes, "the request, else empty"]
+    issuer: Annotated[str, "who asks, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureHint:
+    """A runner saw an attempt's task die: the failure detector need not wait."""
+
+    operator: Annotated[str, "operator of the subtask"]
+    subtask: Annotated[int, "index of the subtask"]
+    run: Annotated[str, "run that the task belonged to"]
+    task: Annotated[str, "what the runner calls the task that died, as in Hello"]
+    cause: Annotated[str, "what the runner knows, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorHeartbeat:
+    """The coordinator's own heartbeat: silence is measured against those that did arrive."""
+
+    epoch: Annotated[int, "epoch of the coordinator"]
+    instance: Annotated[str, "unique to the coordinator instance"]
+
+
+FromAttempt = Heartbeat | SnapshotTaken | CheckpointAck | CheckpointDecline | Failed | Finished | OperatorEventFrame
+"""Records that count only while their sender is the current attempt in its current generation."""
+
+AcksRecord = FromAttempt | RunStarted | Hello | Command | FailureHint | CoordinatorHeartbeat
+"""Whatever may stand in the acks partition."""

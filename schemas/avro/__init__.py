@@ -1,0 +1,1 @@
+"""Every schema ever published, one file a version."""

@@ -1,0 +1,179 @@
+"""Records of a job's checkpoint log: written by the coordinator alone, in transactions (protocol, sections 3 and 4).
+
+A checkpoint is one :class:`CheckpointCompleted` and, in the same transaction, the :class:`CheckpointPart` records that
+it counts, so that no record grows with the parallelism. A tombstone under a checkpoint's key is its committed discard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from .ids import NO_CHECKPOINT
+from .state import ChannelPosition, Segment, StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class EpochClaimed:
+    """A new epoch begins, from the checkpoint it restores."""
+
+    epoch: Annotated[int, "the epoch"]
+    restored_checkpoint_id: Annotated[int, "checkpoint that it restores, or -1: it is the last completed one now"]
+    first_checkpoint_id: Annotated[int, "ids of this epoch begin here"]
+    reserved_through: Annotated[int, "ids up to and including this one may have been used; the next epoch begins above"]
+    topic_ids: Annotated[dict[str, str], "id of each of the job's topics, by name: a recreated topic has another"]
+    instance: Annotated[str, "unique to the coordinator instance"]
+    cause: Annotated[str, "why the epoch began, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class RunClaimed:
+    """From now on only this run's instances are answered."""
+
+    run: Annotated[str, "id of the run"]
+    offset: Annotated[int, "offset of its RunStarted in the acks topic"]
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEvents:
+    """Events of an inbox range, copied into a savepoint so that it pins no log."""
+
+    belongs_to: Annotated[int, "lowest checkpoint id that can contain them"]
+    sequence: Annotated[int, "sequence of the first event"]
+    count: Annotated[int, "how many events"]
+    lengths: Annotated[bytes, "each event's length, unsigned 32-bit little-endian"]
+    payload: Annotated[bytes, "the events end to end"]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskSnapshot:
+    """One subtask's part of a checkpoint."""
+
+    subtask: Annotated[int, "index of the subtask"]
+    attempt: Annotated[int, "attempt that acknowledged"]
+    epoch: Annotated[int, "epoch it ran under"]
+    generation: Annotated[int, "number of the generation it ran under"]
+    ack_offset: Annotated[int, "offset of its CheckpointAck in the acks topic"]
+    state: Annotated[StateHandle | None, "its state, null where it has none"]
+    event_position: Annotated[int, "offset in the events partition behind what the state contains"]
+    event_ranges: Annotated[tuple[Segment, ...], "ranges of the events partition that belong to the checkpoint"]
+    handled_through: Annotated[int, "sequence of the first event not in the state"]
+    sent_sequence: Annotated[int, "sequence of the first event to the coordinator that the state does not contain"]
+    data_positions: Annotated[tuple[ChannelPosition, ...], "positions in the data partitions"]
+    finished: Annotated[bool, "the subtask's work has ended before this snapshot"]
+    inbox: Annotated[tuple[InboxEvents, ...], "the inbox range itself (savepoints only)"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSnapshot:
+    """What belongs to an operator as a whole."""
+
+    operator: Annotated[str, "the operator"]
+    parallelism: Annotated[int, "number of subtasks"]
+    coordinator_state: Annotated[StateHandle | None, "the coordinator's state, null where it has none"]
+    inbox_position: Annotated[int, "offset in the acks topic of the first record not handed over at the cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPart:
+    """Some subtasks' parts of a checkpoint."""
+
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    part: Annotated[int, "number of this part, from 0"]
+    operator: Annotated[str, "the operator"]
+    subtasks: Annotated[tuple[SubtaskSnapshot, ...], "the parts"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCompleted:
+    """The checkpoint is complete: the only moment at which that becomes true is the commit of this record."""
+
+    epoch: Annotated[int, "epoch that completed it"]
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    savepoint: Annotated[bool, "kept until it is disposed of"]
+    triggered_at_ms: Annotated[int, "wall clock of the trigger, milliseconds since 1970"]
+    completed_at_ms: Annotated[int, "wall clock of the completion, milliseconds since 1970"]
+    parts: Annotated[int, "how many CheckpointPart records of this transaction belong to it"]
+    operators: Annotated[tuple[OperatorSnapshot, ...], "coordinator states and inbox positions"]
+    commands_position: Annotated[int, "offset in the acks topic below which every command has been executed"]
+    discarded: Annotated[tuple[int, ...], "checkpoints that this transaction discards"]
+    reserved_through: Annotated[int, "ids up to and including this one may have been used"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointPrepared:
+    """Everything of a checkpoint whose completion is decided by somebody else's commit (Structured Streaming)."""
+
+    epoch: Annotated[int, "epoch that prepared it"]
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    triggered_at_ms: Annotated[int, "wall clock of the trigger, milliseconds since 1970"]
+    parts: Annotated[int, "how many CheckpointPart records of this transaction belong to it"]
+    operators: Annotated[tuple[OperatorSnapshot, ...], "coordinator states and inbox positions"]
+    committer: Annotated[str, "whose commit decides, and by which name it knows the checkpoint"]
+    reserved_through: Annotated[int, "ids up to and including this one may have been used"]
+
+
+@dataclass(frozen=True, slots=True)
+class CommandExecuted:
+    """A command has had its effect, or its refusal; it is not executed again."""
+
+    offset: Annotated[int, "offset of the command in the acks topic"]
+    command: Annotated[str, "its id"]
+    accepted: Annotated[bool, "false where it was refused"]
+    outcome: Annotated[str, "what came of it, for people"]
+    checkpoint_id: Annotated[int, "checkpoint that it led to, or -1"] = NO_CHECKPOINT
+
+
+class JobOutcome(StrEnum):
+    """How a job ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """The job has ended; a later run of the same name resumes from its last completed checkpoint."""
+
+    epoch: Annotated[int, "epoch in which it ended"]
+    outcome: Annotated[JobOutcome, "how"]
+    cause: Annotated[str, "why, for people"]
+    run: Annotated[str, "run that it ended in"]
+
+
+CheckpointLogRecord = (
+    EpochClaimed
+    | RunClaimed
+    | CheckpointPart
+    | CheckpointCompleted
+    | CheckpointPrepared
+    | CommandExecuted
+    | JobFinished
+)
+"""Whatever may stand in the checkpoint log."""
+
+
+def key_of(record: CheckpointLogRecord) -> str:
+    """The compaction key: what a later record of the same key replaces (protocol, section 3)."""
+    match record:
+        case EpochClaimed():
+            return "epoch"
+        case RunClaimed():
+            return "run"
+        case CheckpointPart():
+            return f"{checkpoint_key(record.checkpoint_id)}/{record.part}"
+        case CheckpointCompleted():
+            return checkpoint_key(record.checkpoint_id)
+        case CheckpointPrepared():
+            return f"prepared/{record.checkpoint_id}"
+        case CommandExecuted():
+            return f"command/{record.offset}"
+        case JobFinished():
+            return "finished"
+
+
+def checkpoint_key(checkpoint_id: int) -> str:
+    """The key of a checkpoint's header; a tombstone under it is the checkpoint's committed discard."""
+    return f"checkpoint/{checkpoint_id}"

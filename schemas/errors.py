@@ -1,0 +1,139 @@
+"""Every error that Penstock raises, as one tree.
+
+::
+
+    PenstockError
+    ├── ConfigurationError            what the user asked for cannot be: a name, a number, a type
+    ├── UnreadableRecord              bytes on a topic that no published schema explains
+    ├── TransportError                the broker, or a log on it
+    │   ├── BrokerUnreachable         no answer within the deadline
+    │   ├── TopicMissing              a topic (or partition) that must exist does not
+    │   ├── PositionUnavailable       a wanted offset has been truncated or never existed
+    │   ├── AppendFailed              a record that the broker did not certainly take
+    │   └── Fenced                    a newer owner has taken over: leave, touch nothing
+    │       └── OutcomeUnknown        a commit whose answer never came: leave, touch nothing
+    ├── StateError                    state that cannot be stored or read back
+    ├── JobError
+    │   ├── JobRefused                the job may not start like this
+    │   ├── JobFailed                 the restart budget is used up, or a user's code failed the job
+    │   └── RunReplaced               a newer run of the same job has taken over
+    ├── SubtaskError
+    │   ├── Superseded                a newer attempt of this subtask runs
+    │   ├── SequenceGap               events are missing in the log
+    │   └── StartTimeout              no answer to Hello
+    ├── EventTooLarge                 one event is larger than the broker takes
+    ├── Backpressure                  a bound is reached; ``context.on_writable`` says when to go on
+    └── EventNotHandled               what an event's future raises when nobody handled it
+        ├── TaskNotRunning            its attempt failed first (policy ``reset``)
+        ├── TaskFinished              its subtask has finished for good
+        ├── RolledBack                a global failover has undone the send
+        └── CoordinatorClosed         the coordinator ended first
+
+Each message says what happened, to which job, operator, subtask, attempt or checkpoint, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """The root of all errors raised by this package."""
+
+
+class ConfigurationError(PenstockError, ValueError):
+    """What the user asked for cannot be; the message names the setting, its value and what is allowed."""
+
+
+class UnreadableRecord(PenstockError):
+    """Bytes that no published schema explains. On a shared topic it is counted and kept out, never a crash."""
+
+
+class TransportError(PenstockError):
+    """The broker refused, or could not be asked."""
+
+
+class BrokerUnreachable(TransportError):
+    """No broker answered within the deadline."""
+
+
+class TopicMissing(TransportError):
+    """A topic or partition that must exist does not, or may not be seen by this user."""
+
+
+class PositionUnavailable(TransportError):
+    """A wanted offset lies outside what the partition still holds."""
+
+
+class AppendFailed(TransportError):
+    """A record that the broker did not certainly take: nothing may follow it."""
+
+
+class Fenced(TransportError):
+    """A newer owner has taken over. Not a failure: the fenced process leaves and touches nothing."""
+
+
+class OutcomeUnknown(Fenced):
+    """A commit was sent and no answer came; whether it stands is for the successor to see (protocol, section 7.7)."""
+
+
+class StateError(PenstockError):
+    """State that cannot be stored, or that cannot be read back."""
+
+
+class JobError(PenstockError):
+    """Concerns a whole job."""
+
+
+class JobRefused(JobError):
+    """The job may not start like this; nothing was changed."""
+
+
+class JobFailed(JobError):
+    """The job ended because it could not go on; carries the last cause."""
+
+
+class RunReplaced(JobError):
+    """A newer run of the same job has taken over; this one leaves quietly."""
+
+
+class SubtaskError(PenstockError):
+    """Concerns one attempt of one subtask."""
+
+
+class Superseded(SubtaskError):
+    """A newer attempt of this subtask runs; this one leaves and does not say Hello again (protocol, section 4)."""
+
+
+class SequenceGap(SubtaskError):
+    """The log skips or repeats an event: lost log, or a foreign writer."""
+
+
+class StartTimeout(SubtaskError):
+    """No coordinator answered this instance's Hello within the deadline."""
+
+
+class EventTooLarge(PenstockError, ValueError):
+    """One event is larger than the broker takes."""
+
+
+class Backpressure(PenstockError):
+    """A bound on unsent or unhandled events is reached; ``context.on_writable`` says when to go on."""
+
+
+class EventNotHandled(PenstockError):
+    """Why an event will not be handled; raised by its future."""
+
+
+class TaskNotRunning(EventNotHandled):
+    """The attempt that the event was sent to failed first (policy ``reset``)."""
+
+
+class TaskFinished(EventNotHandled):
+    """The subtask has finished for good: nobody will handle another event."""
+
+
+class RolledBack(EventNotHandled):
+    """A global failover has undone the send; the coordinator was reset to before it, or will send it again."""
+
+
+class CoordinatorClosed(EventNotHandled):
+    """The coordinator ended before the event was reported handled. The event itself may still be handled."""

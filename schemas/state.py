@@ -1,0 +1,56 @@
+"""Parts that records of several topics share: where a state lies, and which offsets belong to whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from .ids import Generation, SubtaskId
+
+
+@dataclass(frozen=True, slots=True)
+class StateHandle:
+    """A state: its bytes, or the name under which state storage keeps them."""
+
+    size: Annotated[int, "length of the state in bytes"]
+    inline: Annotated[bytes | None, "the state itself, where it is small"] = None
+    location: Annotated[str | None, "its name relative to the job's state storage, where it is not inline"] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Offsets [begin, end) of a partition, to be read as the given attempt of the given generation would have."""
+
+    begin: Annotated[int, "first offset"]
+    end: Annotated[int, "offset behind the last"]
+    epoch: Annotated[int, "epoch whose frames count in here"]
+    generation: Annotated[int, "number of the generation within that epoch"]
+    attempt: Annotated[int, "attempt whose frames count in here"]
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPosition:
+    """How far one channel of a data partition has been consumed."""
+
+    channel: Annotated[str, "sending subtask, as operator/index"]
+    segments: Annotated[tuple[Segment, ...], "what is left of older ranges, then the open one"]
+    sequence: Annotated[int, "sequence of the next frame expected on this channel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """The attempt a record comes from, and the generation of the Start it runs under."""
+
+    operator: Annotated[str, "operator of the subtask"]
+    subtask: Annotated[int, "index of the subtask"]
+    attempt: Annotated[int, "offset of the attempt's Hello in the acks topic"]
+    epoch: Annotated[int, "epoch of its Start"]
+    generation: Annotated[int, "number of the generation within that epoch"]
+
+    @property
+    def subtask_id(self) -> SubtaskId:
+        return SubtaskId(self.operator, self.subtask)
+
+    @property
+    def full_generation(self) -> Generation:
+        return Generation(self.epoch, self.generation)

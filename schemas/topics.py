@@ -1,0 +1,76 @@
+"""What a job's topics are called and how they must be set up (protocol, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .ids import checked_name
+
+DEFAULT_PREFIX = "penstock"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSpec:
+    """A topic that must exist: at least ``partitions`` partitions, with ``settings`` as the broker spells them."""
+
+    name: str
+    partitions: int
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+_KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNames:
+    """The names that belong to one job on one broker. Dots separate, so no name may hold one."""
+
+    prefix: str
+    job: str
+
+    def __post_init__(self) -> None:
+        checked_name("prefix", self.prefix)
+        checked_name("job name", self.job)
+
+    @property
+    def root(self) -> str:
+        """What all of the job's resources begin with, its closing dot included (an ACL prefix)."""
+        return f"{self.prefix}.{self.job}."
+
+    @property
+    def acks(self) -> str:
+        return self.root + "acks"
+
+    @property
+    def checkpoints(self) -> str:
+        return self.root + "checkpoints"
+
+    @property
+    def status(self) -> str:
+        return self.root + "status"
+
+    def events(self, operator: str) -> str:
+        return f"{self.root}{operator}.events"
+
+    def data(self, sender: str, receiver: str) -> str:
+        return f"{self.root}{sender}.{receiver}.data"
+
+    @property
+    def transactional_id(self) -> str:
+        return self.root + "coordinator"
+
+    def specs(self, parallelism: Mapping[str, int]) -> list[TopicSpec]:
+        """Every topic of a job whose operators have the given parallelism."""
+        return [
+            TopicSpec(self.checkpoints, 1, {**_KEEP_FOR_EVER, "cleanup.policy": "compact"}),
+            TopicSpec(self.acks, 1, {**_KEEP_FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
+            TopicSpec(self.status, 1, _KEEP_FOR_EVER),
+            *(TopicSpec(self.events(operator), n, _KEEP_FOR_EVER) for operator, n in parallelism.items()),
+        ]
+
+
+def job_of_topic(topic: str, prefix: str) -> str | None:
+    """The job a checkpoint log belongs to, or None where ``topic`` is no checkpoint log under ``prefix``."""
+    parts = topic.split(".")
+    return parts[1] if len(parts) == 3 and parts[0] == prefix and parts[2] == "checkpoints" else None

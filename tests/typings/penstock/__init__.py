@@ -1,0 +1,1 @@
+../../../penstock/__init__.py

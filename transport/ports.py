@@ -1,0 +1,147 @@
+"""What Penstock needs of a log, and no more: partitions to append to, to read by offset, and one fenced transaction.
+
+Two implementations, :mod:`penstock.transport.memory` and :mod:`penstock.transport.kafka`; one contract suite holds for
+both (``tests/transport/``). Values are bytes here: records get their meaning in :mod:`penstock.schemas`.
+
+Errors are those of :mod:`penstock.schemas.errors`. Every call that waits takes a deadline in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ..schemas.topics import TopicSpec
+
+
+class Partition(NamedTuple):
+    topic: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.index}]"
+
+
+class LogRecord(NamedTuple):
+    """One record as a partition holds it."""
+
+    partition: Partition
+    offset: int
+    timestamp_ms: int
+    """Milliseconds since 1970: the append time where the topic has LogAppendTime, else the producer's."""
+    key: bytes | None
+    value: bytes | None
+    """None: a tombstone."""
+
+
+class TopicInfo(NamedTuple):
+    name: str
+    topic_id: str
+    """Changes when a topic is deleted and created again."""
+    partitions: int
+
+
+class OffsetRange(NamedTuple):
+    """What a partition holds: offsets [begin, end)."""
+
+    begin: int
+    end: int
+
+
+OnOutcome = Callable[[int | None, Exception | None], None]
+"""Called once per appended record: with its offset, or with why it is not certain to stand."""
+
+
+class Reader(Protocol):
+    """Reads partitions that it was given, by offset. Belongs to one thread."""
+
+    def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+        """What there is, in order per partition, as soon as there is something; at the latest after ``timeout_s``.
+
+        A record of an aborted or still open transaction is never returned. Raises :class:`PositionUnavailable` when
+        the position has been truncated away, :class:`TopicMissing` when the topic is gone; while the broker is away
+        it returns nothing.
+        """
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """The next poll reads ``partition`` from ``offset``; what was fetched ahead of it is forgotten."""
+
+    def close(self) -> None: ...
+
+
+class Writer(Protocol):
+    """Appends, in the order of the calls and without a hole: after a failed append nothing more is taken.
+
+    May be called from any thread.
+    """
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        """Queues a record; ``on_outcome`` is called from an unspecified thread, in the order of the appends.
+
+        Raises :class:`AppendFailed` when an earlier record failed, or when the queue stays full for too long.
+        """
+
+    def flush(self, timeout_s: float) -> bool:
+        """Whether everything queued so far has had its outcome within ``timeout_s``."""
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Flushes for at most ``timeout_s``; what has no outcome by then gets an error as its outcome."""
+
+
+class FencedLog(Protocol):
+    """A log that exactly one owner may write, in transactions; claiming it fences the owner before."""
+
+    def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
+        """Appends all (key, value) records atomically. Values None are tombstones.
+
+        Raises :class:`Fenced` when a newer owner has claimed the log, :class:`OutcomeUnknown` when no answer came:
+        in both cases this object is useless from then on.
+        """
+
+    def close(self) -> None: ...
+
+
+class Transport(Protocol):
+    """Where the logs are. Cheap to make; connects when first used; every part of it is made by the process using it."""
+
+    max_record_bytes: int
+    """The largest value that a record may have."""
+
+    def check(self, timeout_s: float) -> str:
+        """A sentence about the broker; :class:`BrokerUnreachable` where none answers."""
+
+    def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
+        """Creates those that do not exist. One with too few partitions is a :class:`TransportError`."""
+
+    def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
+        """Those of ``names`` that exist (and may be seen)."""
+
+    def list_topics(self, prefix: str, timeout_s: float = 30.0) -> list[str]:
+        """Names of the topics that begin with ``prefix``."""
+
+    def delete_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> None:
+        """Deletes those that exist."""
+
+    def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
+        """What each partition holds. Raises :class:`TopicMissing`."""
+
+    def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
+        """Deletes what lies below the given offsets."""
+
+    def reader(self, positions: Mapping[Partition, int]) -> Reader:
+        """A reader of exactly these partitions, each from its offset. Raises :class:`TopicMissing`."""
+
+    def writer(self) -> Writer: ...
+
+    def read_all(self, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:
+        """Every committed record of a partition up to its present end."""
+
+    def claim_log(self, topic: str, owner: str, timeout_s: float = 30.0) -> FencedLog:
+        """Makes the caller the owner of ``topic``'s partition 0 under the name ``owner``; the previous one is fenced.
+
+        Transactions that the previous owner left open are aborted by this call.
+        """
+
+    def close(self) -> None: ...
