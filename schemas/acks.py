@@ -43,6 +43,7 @@ class Heartbeat:
     step: Annotated[str, "what the instance is doing, for people"]
     step_age_ms: Annotated[int, "for how long it has been doing that"]
     aligning: Annotated[bool, "true while an alignment holds back its events"]
+    metrics: Annotated[dict[str, float], "the subtask's own metrics; sent with the periodic heartbeats only"]
 
 
 @dataclass(frozen=True, slots=True)
