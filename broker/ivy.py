@@ -98,8 +98,9 @@ def _ivy_command(pins: Sequence[Pin], work: Path, ivy_cache: Path) -> list[str]:
 def _module(pins: Sequence[Pin]) -> str:
     """An Ivy module that needs exactly the pins: not transitive, so that Ivy reads no POM (40 s of them)."""
     wanted = "".join(
-        f"    <dependency org={quoteattr(pin.group)} name={quoteattr(pin.artifact)} rev={quoteattr(pin.version)} "
-        f'conf="default->default" transitive="false"><artifact name={quoteattr(pin.artifact)} type="jar"/></dependency>\n'
+        f"    <dependency org={quoteattr(pin.group)} name={quoteattr(pin.artifact)} rev={quoteattr(pin.version)}"
+        ' conf="default->default" transitive="false">'
+        f'<artifact name={quoteattr(pin.artifact)} type="jar"/></dependency>\n'
         for pin in pins
     )
     return (

@@ -6,7 +6,6 @@ A lock file lets one process fetch while others wait for its result.
 """
 
 import logging
-import os
 import shutil
 import tempfile
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from . import ivy
+from .atomic import replace_text
 from .errors import JarChecksumMismatch, JarsUnavailable
 from .folders import cache_folder
 from .locks import file_lock
@@ -54,25 +54,34 @@ def kafka_jars(
     cache = jar_cache()
     say = progress or logger.info
     if not _is_verified(cache, wanted):
-        deadline = time.monotonic() + timeout_s
-
-        def waiting() -> None:
-            say(f"another process is fetching Apache Kafka {KAFKA_VERSION}; waiting for it")
-
-        with file_lock(cache / "fetch.lock", timeout_s, waiting):
-            if not _is_verified(cache, wanted):
-                _fill(cache, wanted, download, deadline, say)
+        try:
+            _fill_once(cache, wanted, download, timeout_s, say)
+        except OSError as error:
+            raise JarsUnavailable(
+                f"Kafka's jars cannot be kept in {cache}: {error}; free some space there, or name another cache "
+                "folder in XDG_CACHE_HOME"
+            ) from error
     return [cache / pin.file_name for pin in wanted]
+
+
+def _fill_once(cache: Path, pins: Sequence[Pin], download: Download, timeout_s: float, say: Progress) -> None:
+    """Fill the cache, or wait until another process has."""
+    deadline = time.monotonic() + timeout_s
+
+    def waiting() -> None:
+        say(f"another process is fetching Apache Kafka {KAFKA_VERSION}; waiting for it")
+
+    with file_lock(cache / "fetch.lock", timeout_s, waiting):
+        if not _is_verified(cache, pins):
+            _fill(cache, pins, download, deadline, say)
 
 
 def _is_verified(cache: Path, pins: Sequence[Pin]) -> bool:
     """Whether every pin was verified before and still has its size: 45 calls of stat, not 44 MB to read."""
     try:
         verified = set((cache / "verified").read_text().split())
-        return all(
-            pin.sha256 in verified and (cache / pin.file_name).stat().st_size == pin.size_bytes for pin in pins
-        )
-    except FileNotFoundError:
+        return all(pin.sha256 in verified and (cache / pin.file_name).stat().st_size == pin.size_bytes for pin in pins)
+    except OSError:
         return False
 
 
@@ -123,15 +132,3 @@ def _fetch(cache: Path, missing: Sequence[Pin], download: Download, deadline: fl
                 f"may have changed them, or the download was cut short; nothing of them is in {cache}. Try again"
             )
     report(len(missing), sum(pin.size_bytes for pin in missing))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old text or the new one, never a part."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -42,7 +42,7 @@ class Heartbeat:
     handled_through: Annotated[int, "sequence of the first event not yet handled"]
     step: Annotated[str, "what the instance is doing, for people"]
     step_age_ms: Annotated[int, "for how long it has been doing that"]
-    aligning: Annotated[bool, "true while an alignment holds back its events"]
+    aligning: Annotated[bool, "true while an alignment, a restore or a stop holds back its events"]
     metrics: Annotated[dict[str, float], "the subtask's own metrics; sent with the periodic heartbeats only"]
 
 

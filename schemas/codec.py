@@ -20,11 +20,7 @@ from .derive import Mapper, avro_schema
 from .errors import UnreadableRecord
 
 Record: TypeAlias = (
-    events.EventsRecord
-    | acks.AcksRecord
-    | checkpoints.CheckpointLogRecord
-    | status.StatusRecord
-    | data.DataRecord
+    events.EventsRecord | acks.AcksRecord | checkpoints.CheckpointLogRecord | status.StatusRecord | data.DataRecord
 )
 """Whatever may stand on any of a job's topics."""
 
@@ -94,7 +90,11 @@ def _readers() -> dict[bytes, _Reader]:
 def published_schemas() -> list[tuple[str, dict[str, Any]]]:
     """Every published schema with its ``<topic>.<Record>`` name, in the order of file names."""
     folder = resources.files(__package__) / "avro"
-    files = sorted(f for f in folder.iterdir() if f.name.endswith(".avsc")) if folder.is_dir() else []
+    files = (
+        sorted((f for f in folder.iterdir() if f.name.endswith(".avsc")), key=lambda f: f.name)
+        if folder.is_dir()
+        else []
+    )
     return [(f.name.rsplit(".", 2)[0], json.loads(f.read_text())) for f in files]
 
 
@@ -122,7 +122,7 @@ def decode(value: bytes | None) -> Record:
     body = io.BytesIO(value)
     body.seek(_HEADER_LENGTH)
     try:
-        plain = fastavro.schemaless_reader(body, reader.writer_schema, reader.reader_schema)
+        plain: Any = fastavro.schemaless_reader(body, reader.writer_schema, reader.reader_schema)
         if body.tell() != len(value):
             raise UnreadableRecord(f"a {reader.name} with {len(value) - body.tell()} bytes left over")
         record: Record = reader.mapper.from_plain(plain)

@@ -87,8 +87,7 @@ class Mapper:
         if self._flat:
             return {name: getattr(value, name) for name in self._names}
         return {
-            name: getattr(value, name) if down is None else down(getattr(value, name))
-            for name, down, _ in self._fields
+            name: getattr(value, name) if down is None else down(getattr(value, name)) for name, down, _ in self._fields
         }
 
     def from_plain(self, plain: dict[str, Any]) -> Any:
@@ -109,8 +108,8 @@ def _converters(hint: Any) -> tuple[Any, Any]:
     if origin in (tuple, list):
         down, up = _converters(args[0])
         return (
-            (lambda v: list(v)) if down is None else (lambda v: [down(x) for x in v]),
-            (lambda v: origin(v)) if up is None else (lambda v: origin(up(x) for x in v)),
+            list if down is None else (lambda v: [down(x) for x in v]),
+            origin if up is None else (lambda v: origin(up(x) for x in v)),
         )
     if origin is dict:
         down, up = _converters(args[1])

@@ -20,7 +20,7 @@ FRAME_BYTES_MAX = 64 * 1024
 class Packed(NamedTuple):
     """The packed form of ``count`` events."""
 
-    count: int
+    count: int  # type: ignore[assignment]  # hides tuple.count, which nobody wants here
     lengths: bytes
     payload: bytes
 

@@ -21,7 +21,7 @@ class SubtaskId(NamedTuple):
     """One parallel instance of an operator: its partition in the operator's events topic is ``index``."""
 
     operator: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody wants here
 
     def __str__(self) -> str:
         return f"{self.operator}/{self.index}"

@@ -189,5 +189,3 @@ def _count(what: str, value: object, bound: int) -> None:
         raise ConfigurationError(f"{what} must be a whole number, not {value!r}")
     if value < bound:
         raise ConfigurationError(f"{what} is {value}; it must be at least {bound}")
-
-

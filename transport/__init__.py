@@ -1,4 +1,51 @@
 """Logs as Penstock needs them: small ports, implemented in memory and over Kafka."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 if __name__ != "penstock.transport":
     raise ImportError(f"import this package as penstock.transport, not as {__name__}")
+
+from .memory import MemoryBroker, MemoryTransport
+from .ports import (
+    FencedLog,
+    LogRecord,
+    OffsetRange,
+    OnOutcome,
+    Partition,
+    Reader,
+    TopicInfo,
+    Transport,
+    Writer,
+)
+from .state_storage import StateStorage
+
+if TYPE_CHECKING:
+    from .kafka import KafkaConfig, KafkaTransport
+
+__all__ = [
+    "FencedLog",
+    "KafkaConfig",
+    "KafkaTransport",
+    "LogRecord",
+    "MemoryBroker",
+    "MemoryTransport",
+    "OffsetRange",
+    "OnOutcome",
+    "Partition",
+    "Reader",
+    "StateStorage",
+    "TopicInfo",
+    "Transport",
+    "Writer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # confluent-kafka is loaded by those who use Kafka, and by nobody else.
+    if name in ("KafkaConfig", "KafkaTransport"):
+        from . import kafka
+
+        return getattr(kafka, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

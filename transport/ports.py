@@ -16,7 +16,7 @@ from ..schemas.topics import TopicSpec
 
 class Partition(NamedTuple):
     topic: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls on a partition
 
     def __str__(self) -> str:
         return f"{self.topic}[{self.index}]"

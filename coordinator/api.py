@@ -1,0 +1,170 @@
+"""What users of the coordinator's side implement and call (Flink's OperatorCoordinator, in Python's case)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .futures import EventFuture
+
+
+@dataclass(frozen=True, slots=True)
+class EventContext:
+    """What comes with events from a subtask."""
+
+    belongs_to: int
+    """Lowest checkpoint id whose snapshot by the sender can contain the event: once a checkpoint with this id or a
+    higher one has completed, the event is part of the history that counts."""
+
+
+class CheckpointResult(Protocol):
+    """A checkpoint future that a coordinator owes; one of the two is called once, from any thread."""
+
+    def complete(self, state: Any) -> None:
+        """The cut: what was sent before belongs to the checkpoint, what is sent after does not.
+
+        ``state`` is bytes, or what the operator's state codec takes, or None for no state. Raises
+        ConfigurationError for anything else, and RuntimeError when called a second time.
+        """
+
+    def fail(self, error: BaseException | str) -> None:
+        """Aborts this checkpoint, and nothing else."""
+
+
+class Gateway(Protocol):
+    """The sending end towards one attempt of one subtask."""
+
+    @property
+    def subtask(self) -> int:
+        """Index of the subtask."""
+
+    @property
+    def attempt(self) -> int:
+        """Id of the attempt."""
+
+    def send_event(self, event: Any) -> EventFuture:
+        """Sends an event: encoded now, never blocking, from any thread (protocol, section 6).
+
+        Under the policies ``replay`` and ``global``, what is sent through a dead attempt's gateway goes to its
+        successor; under ``reset`` its future fails with TaskNotRunning. Raises EventTooLarge, and Backpressure when
+        a bound is reached: then :meth:`CoordinatorContext.on_writable` says when to go on.
+        """
+
+    def fail_attempt(self, cause: BaseException | str) -> None:
+        """Fails exactly this attempt (an external write of its went wrong, say); a no-op once it is not current."""
+
+
+class TimerHandle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class CoordinatorContext(Protocol):
+    """A coordinator's surroundings. Every method may be called from any thread."""
+
+    @property
+    def operator(self) -> str:
+        """Name of the operator."""
+
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+
+    @property
+    def parallelism(self) -> int:
+        """Number of subtasks."""
+
+    @property
+    def epoch(self) -> int:
+        """The current epoch: with the job's name a fencing token for the coordinator's own external writes."""
+
+    @property
+    def metrics(self) -> Metrics:
+        """Numbers of the user's own, served with the coordinator's."""
+
+    def run_in_coordinator(self, fn: Callable[[], object]) -> None:
+        """Runs ``fn`` on the coordinator's thread, soon. Dropped if a global failover comes first."""
+
+    def call_later(self, delay_s: float, fn: Callable[[], object]) -> TimerHandle:
+        """Runs ``fn`` on the coordinator's thread after ``delay_s`` seconds. Dropped if a global failover comes first."""
+
+    def call_every(self, interval_s: float, fn: Callable[[], object]) -> TimerHandle:
+        """Runs ``fn`` on the coordinator's thread every ``interval_s`` seconds, global failovers or not."""
+
+    def call_async(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
+        """Runs ``fn`` on a worker thread, then ``on_result(result, error)`` on the coordinator's.
+
+        ``on_result`` is dropped if a global failover comes first: the result belongs to a history that is undone.
+        """
+
+    def on_writable(self, subtask: int, fn: Callable[[], object]) -> None:
+        """Runs ``fn`` once on the coordinator's thread when ``send_event`` to ``subtask`` is well below its bounds."""
+
+    def fail_job(self, cause: BaseException | str) -> None:
+        """A global failover; only the first call counts until the coordinators have been reset."""
+
+
+class Metrics(Protocol):
+    def increment(self, name: str, by: float = 1.0) -> None:
+        """Adds to a counter."""
+
+    def set(self, name: str, value: float) -> None:
+        """Sets a gauge."""
+
+
+class OperatorCoordinator:
+    """One instance per operator, in the coordinator process: decides, while the operator's subtasks work.
+
+    All callbacks run on one thread, in order, and none may block; an exception in any of them is a global failover.
+    The context is at ``self.context`` from before the first callback.
+
+    After a failure there are two ways back, and which one comes is the operator's ``on_failover``:
+
+    * *Region failover*: subtasks start over from the last completed checkpoint, the coordinator keeps its state and
+      is told by ``execution_attempt_failed`` and ``subtask_reset``. Under ``replay`` it need do nothing: the log gives
+      the events again. Under ``reset`` it sends again what the subtask lost.
+    * *Global failover*: ``reset_to_checkpoint`` rolls the coordinator back too.
+    """
+
+    context: CoordinatorContext
+
+    def start(self) -> None:
+        """Called once per instance, before anything but an initial ``reset_to_checkpoint``."""
+
+    def close(self) -> None:
+        """Release resources; errors are logged and ignored."""
+
+    def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: EventContext) -> None:
+        """An event from a subtask, in the order it was sent.
+
+        ``attempt`` is -1 for events of a subtask that had finished before the restored checkpoint.
+        """
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: CheckpointResult) -> None:
+        """Complete ``result`` with the state, now or later: that call is the cut.
+
+        Until then no event from a subtask is handed over. The default has no state.
+        """
+        result.complete(None)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint is complete; may repeat after a crash, and may be missed: a restore implies it."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint will never complete: go on as if it had not been asked for."""
+
+    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
+        """Global rollback: become what ``checkpoint_coordinator`` had saved. (-1, None): start empty."""
+
+    def subtask_reset(self, subtask: int, checkpoint_id: int) -> None:
+        """Region failover: the subtask goes back to this checkpoint (-1: to its beginning)."""
+
+    def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
+        """An attempt runs, and this is the way to it."""
+
+    def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
+        """An attempt has failed; ``reason`` is None where it was only taken along."""
+
+    def handle_request(self, request: Any) -> Any:
+        """Answers ``penstock request``; the default refuses."""
+        raise NotImplementedError(f"{type(self).__name__} answers no requests")

@@ -1,0 +1,141 @@
+"""Hello and Start: how an instance becomes an attempt (protocol, sections 4 and 5)."""
+
+from __future__ import annotations
+
+from ...schemas.acks import Hello, RunStarted
+from ...schemas.checkpoints import RunClaimed
+from ...schemas.events import FailoverPolicy, Start, Stop
+from ...schemas.ids import NO_CHECKPOINT, Generation
+from . import failover, inbox
+from .effects import Append, CallReady
+from .gateway import Gateway
+from .history import keyed
+from .state import Attempt, JobState, Phase, Slot, SlotPhase, WaitingHello
+from .stream import EventStream
+
+
+def read_hello(job: JobState, offset: int, hello: Hello) -> None:
+    """An instance asks for its Start. The newest Hello of the newest run wins."""
+    subtask = hello.subtask_id
+    if hello.subtask not in range(job.settings.parallelism.get(hello.operator, 0)):
+        return job.drop("hello-of-unknown-subtask")
+    if job.run is None or hello.run != job.run[0]:
+        job.drop("hello-of-another-run")
+        return stop(job, offset, hello, _why_not(job, hello))
+    job.hellos[subtask] = WaitingHello(offset, hello)
+    job.registered.add(subtask)
+    if job.epoch is not None and job.phase is Phase.RUNNING:
+        attempt = job.epoch.slots[subtask].attempt
+        if attempt is not None:
+            counted = not attempt.at_takeover
+            failover.fail_attempt(job, subtask, f"a newer attempt ({offset}) said Hello", counted=counted)
+    return None
+
+
+def answer_hellos(job: JobState) -> bool:
+    """Answers every waiting Hello whose backoff is over; whether there was one."""
+    acted = False
+    for subtask, waiting in list(job.hellos.items()):
+        slot = job.current.slots[subtask]
+        if job.run is None or waiting.hello.run != job.run[0]:
+            stop(job, waiting.offset, waiting.hello, _why_not(job, waiting.hello))
+        elif slot.phase is SlotPhase.DONE:
+            stop(job, waiting.offset, waiting.hello, "the subtask has finished")
+        elif job.now < slot.start_not_before:
+            continue
+        else:
+            _start(job, slot, waiting)
+        del job.hellos[subtask]
+        acted = True
+    return acted
+
+
+def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:
+    """Tells one instance to return normally, so that nothing retries it for ever."""
+    job.emit(Append(hello.subtask_id, Stop(job.history.epoch, attempt, hello.nonce, reason)))
+
+
+def _why_not(job: JobState, hello: Hello) -> str:
+    claimed = "none" if job.run is None else job.run[0]
+    return f"run {hello.run} of job {job.settings.name} has been replaced: the claimed run is {claimed}"
+
+
+def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
+    epoch, last, subtask = job.current, job.history.last, slot.subtask
+    assert slot.phase is SlotPhase.ABSENT
+    policy = job.settings.operator(subtask.operator).on_failover
+    snapshot = None if last is None else last.subtasks.get(subtask)
+    # Behind the position of a checkpoint of an earlier epoch there is nothing but void frames: a restore begins a
+    # new epoch, whose frames all stand behind its beginning.
+    same_epoch = snapshot is not None and snapshot.epoch == epoch.number
+    sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
+    slot.phase = SlotPhase.LIVE
+    slot.gateway = Gateway()
+    if slot.stream is None:
+        slot.stream = EventStream(subtask, epoch.number)
+    slot.attempt = Attempt(
+        waiting.offset,
+        waiting.hello,
+        Generation(epoch.number, slot.generation),
+        waiting.at_takeover,
+        seen_at=job.clock.seconds,
+        progress_at=job.clock.seconds,
+        handled_through=sequence,
+    )
+    start = Start(
+        epoch=epoch.number,
+        generation=slot.generation,
+        attempt=waiting.offset,
+        nonce=waiting.hello.nonce,
+        checkpoint_id=NO_CHECKPOINT if last is None else last.id,
+        state=None if snapshot is None else snapshot.state,
+        next_checkpoint_id=job.next_checkpoint_id,
+        expected_epoch=epoch.number,
+        expected_sequence=sequence,
+        event_position=snapshot.event_position if snapshot and same_epoch else slot.begin_position,
+        event_ranges=() if snapshot is None else snapshot.event_ranges,
+        data_positions=() if snapshot is None else snapshot.data_positions,
+        policy=policy,
+    )
+    job.emit(Append(subtask, start))
+    if job.has_coordinator(subtask.operator):
+        job.emit(CallReady(subtask.operator, subtask.index, waiting.offset, slot.stream))
+    inbox.hand_inherited(job, subtask)
+
+
+# ---- runs
+
+
+def read_run(job: JobState, offset: int, record: RunStarted) -> None:
+    """A newer run of the job: it owns the job from now on; tasks of older ones are told to leave."""
+    if job.run is not None and job.run[0] == record.run:
+        return
+    job.run = (record.run, offset)
+    job.registered.clear()
+    job.started_at = job.now
+    if job.epoch is None:
+        return  # the claim to come carries it
+    served = job.live()
+    for slot in served:
+        assert slot.attempt is not None
+        stop(job, slot.attempt.id, slot.attempt.hello, _why_not(job, slot.attempt.hello))
+    if served:
+        failover.fail_globally(job, f"run {record.run} has taken over", counted=False)
+
+
+def claim_run(job: JobState) -> bool:
+    """Commits the newest run, before any Hello of it is answered; whether there was one to commit."""
+    if not run_is_new(job):
+        return False
+    job.commit(keyed(run_claim(job)), lambda _: None)
+    return True
+
+
+def run_is_new(job: JobState) -> bool:
+    claimed = job.history.run
+    return job.run is not None and (claimed is None or claimed.run != job.run[0])
+
+
+def run_claim(job: JobState) -> RunClaimed:
+    assert job.run is not None
+    return RunClaimed(*job.run)

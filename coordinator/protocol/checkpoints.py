@@ -1,0 +1,446 @@
+"""A checkpoint from its trigger to its completion or abort (protocol, section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...schemas.acks import CheckpointAck, CheckpointDecline
+from ...schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointLogRecord,
+    CheckpointPart,
+    CommandExecuted,
+    EpochClaimed,
+    JobFinished,
+    JobOutcome,
+    OperatorSnapshot,
+    SubtaskSnapshot,
+)
+from ...schemas.errors import TaskFinished
+from ...schemas.events import CheckpointAborted, TriggerCheckpoint
+from ...schemas.events import CheckpointCompleted as CompletedNotice
+from ...schemas.ids import SubtaskId
+from ...schemas.state import StateHandle
+from . import commands, inbox, sending
+from .effects import (
+    Append,
+    CallAborted,
+    CallCheckpoint,
+    CallComplete,
+    DeleteStates,
+    Ending,
+    StoreState,
+    Truncate,
+)
+from .gateway import Gateway
+from .history import Checkpoint, keyed
+from .inputs import Committed, StateCompleted, StateFailed, StateNotStored, StateStored
+from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
+
+IDS_RESERVED = 100
+"""How many checkpoint ids an epoch reserves ahead of use."""
+
+_PART_BYTES_MAX = 256 * 1024
+
+
+# ---- trigger
+
+
+def trigger_due(job: JobState) -> bool:
+    """Triggers the next checkpoint if one is asked for and may begin; whether it did."""
+    at = trigger_at(job)
+    if at is None or job.now < at:
+        return False
+    if job.next_checkpoint_id > job.history.reserved_through:
+        _reserve_more(job)
+    else:
+        _trigger(job, job.savepoints.popleft() if job.savepoints else None)
+    return True
+
+
+def trigger_at(job: JobState) -> float | None:
+    """Monotonic second at which the next checkpoint may be triggered, as things stand; None: not before they change."""
+    epoch, settings = job.current, job.settings.checkpoint
+    slots, pending = epoch.slots.values(), epoch.pending.values()
+    may_begin = (
+        all(slot.phase is not SlotPhase.ABSENT for slot in slots)
+        and any(slot.phase is SlotPhase.LIVE for slot in slots)
+        and len(pending) < settings.max_concurrent
+        and all(p.step is Step.ACKS and not p.stop for p in pending)  # the one before has its markers ◆
+        and not epoch.inherited
+    )
+    if not may_begin:
+        return None
+    if job.savepoints:
+        return job.now
+    if job.next_trigger_at is None or job.completed_at is None:
+        return job.next_trigger_at
+    return max(job.next_trigger_at, job.completed_at + settings.min_pause)
+
+
+def _trigger(job: JobState, request: SavepointRequest | None) -> None:
+    epoch, n = job.current, job.next_checkpoint_id
+    job.next_checkpoint_id += 1
+    if request is None or job.next_trigger_at is not None:
+        interval = job.settings.checkpoint.interval
+        job.next_trigger_at = None if interval is None else job.now + interval
+    live = job.live()
+    epoch.pending[n] = Pending(
+        n,
+        savepoint=request is not None,
+        stop=request is not None and request.stop,
+        command=None if request is None else request.command,
+        triggered_at=job.now,
+        inbox_position=job.position,
+        uncut=set(job.coordinated()),
+        required=frozenset(slot.subtask for slot in live),
+    )
+    for slot in live:
+        slot.gateway.mark(n)
+    for operator in job.coordinated():
+        job.emit(CallCheckpoint(operator, n))
+    if not epoch.pending[n].uncut:
+        _append_markers(job, epoch.pending[n])
+
+
+def _reserve_more(job: JobState) -> None:
+    """The block of ids is used up: ids are committed before they are used, so that none is ever used twice."""
+    claim = EpochClaimed(
+        job.history.epoch,
+        job.history.last_id,
+        job.next_checkpoint_id,
+        job.next_checkpoint_id + IDS_RESERVED,
+        dict(job.topic_ids),
+        job.instance,
+        "more checkpoint ids",
+    )
+    job.commit(keyed(claim), lambda _: None)
+
+
+# ---- cut
+
+
+def cut(job: JobState, done: StateCompleted) -> None:
+    """A coordinator completed its future: its gateways close, and it may be handed events again."""
+    pending = job.current.pending.get(done.checkpoint_id)
+    if pending is None or done.operator not in pending.uncut:
+        return job.drop("late-coordinator-state")  # a future completed after its abort closes nothing
+    for slot in job.live():
+        if slot.subtask.operator == done.operator:
+            slot.gateway.close(pending.id)
+    pending.uncut.discard(done.operator)
+    _keep_state(job, pending, done)
+    inbox.release(job, done.operator)
+    if not pending.uncut:
+        _append_markers(job, pending)
+    return None
+
+
+def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
+    state = done.state
+    if state is None or len(state) <= job.settings.checkpoint.inline_state_max:
+        pending.states[done.operator] = None if state is None else StateHandle(len(state), inline=state)
+        return
+    pending.storing.add(done.operator)
+    location = f"{pending.id}/{job.current.number}/{done.operator}-coordinator"
+    job.emit(StoreState(done.operator, pending.id, location, state))
+
+
+def _append_markers(job: JobState, pending: Pending) -> None:
+    """The markers of every operator, in one go: FIFO does the rest."""
+    pending.step = Step.ACKS
+    for slot in job.live():
+        sending.release_below(job, slot, pending.id)
+        sequence = 0 if slot.stream is None else slot.stream.appended_through
+        marker = TriggerCheckpoint(job.current.number, pending.id, sequence, pending.savepoint, pending.stop)
+        job.emit(Append(slot.subtask, marker))
+
+
+def cut_failed(job: JobState, failed: StateFailed) -> None:
+    pending = job.current.pending.get(failed.checkpoint_id)
+    if pending is not None and failed.operator in pending.uncut:
+        reason = f"the coordinator of {failed.operator} failed its checkpoint future: {failed.error}"
+        abort(job, pending, reason, countable=True)
+
+
+def state_stored(job: JobState, stored: StateStored) -> None:
+    pending = job.current.pending.get(stored.checkpoint_id)
+    if pending is not None and stored.operator in pending.storing:
+        pending.storing.discard(stored.operator)
+        pending.states[stored.operator] = stored.handle
+    elif stored.handle.location is not None:
+        job.emit(DeleteStates((stored.handle.location,)))
+
+
+def state_not_stored(job: JobState, failed: StateNotStored) -> None:
+    pending = job.current.pending.get(failed.checkpoint_id)
+    if pending is not None and failed.operator in pending.storing:
+        reason = f"the state of the coordinator of {failed.operator} could not be stored: {failed.error}"
+        abort(job, pending, reason, countable=True)
+
+
+# ---- acks
+
+
+def snapshot_taken(job: JobState, slot: Slot, checkpoint_id: int) -> None:
+    if checkpoint_id in job.current.pending:
+        sending.open_gateway(job, slot, checkpoint_id)
+
+
+def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> None:
+    """One subtask's part is safe. Counted by identity: the sender has been checked to be the current attempt."""
+    pending = job.current.pending.get(ack.checkpoint_id)
+    if pending is None or slot.subtask not in pending.required or pending.step is not Step.ACKS:
+        if (
+            ack.state is not None
+            and ack.state.location is not None
+            and ack.checkpoint_id not in job.history.checkpoints
+        ):
+            job.emit(DeleteStates((ack.state.location,)))
+        return job.drop("late-ack")
+    if slot.subtask in pending.acks:
+        return job.drop("repeated-ack")
+    contained = (inbox.below(part, ack.sent_sequence) for part in pending.inbox.pop(slot.subtask, ()))
+    sender = ack.sender
+    pending.acks[slot.subtask] = SubtaskSnapshot(
+        sender.subtask, sender.attempt, sender.epoch, sender.generation, offset,
+        ack.state, ack.event_position, ack.event_ranges, ack.handled_through, ack.sent_sequence,
+        ack.data_positions, ack.finished, tuple(part for part in contained if part is not None),
+    )  # fmt: skip
+    sending.open_gateway(job, slot, pending.id)
+    return None
+
+
+def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
+    pending = job.current.pending.get(declined.checkpoint_id)
+    if pending is not None and slot.subtask in pending.required:
+        abort(job, pending, f"{slot.subtask} declined: {declined.reason}", countable=True)
+
+
+# ---- completion
+
+
+def complete_due(job: JobState) -> bool:
+    """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
+    for pending in job.current.pending.values():
+        if pending.step is Step.ACKS and not pending.storing and set(pending.acks) == pending.required:
+            _complete(job, pending)
+            return True
+    return False
+
+
+def _complete(job: JobState, pending: Pending) -> None:
+    """From here until the outcome is known the checkpoint is neither pending nor completed ◆."""
+    pending.step = Step.COMMITTING
+    n, settings = pending.id, job.settings
+    open_commands = [offset for offset in job.commands if offset != pending.command]
+    commands_position = min(open_commands, default=job.position)
+    discarded = job.history.outdated(settings.checkpoint.retained, n)
+    parts = list(_parts(job, pending))
+    operators = tuple(
+        OperatorSnapshot(o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position)
+        for o in settings.operators
+    )
+    completed = CheckpointCompleted(
+        job.current.number, n, pending.savepoint,
+        job.wall_ms(pending.triggered_at), job.wall_ms(), len(parts), operators, commands_position,
+        tuple(discarded), max(job.history.reserved_through, n + IDS_RESERVED),
+    )  # fmt: skip
+    records: list[CheckpointLogRecord] = [*parts, completed]
+    if pending.command is not None:
+        outcome = f"savepoint {n} completed"
+        command = job.commands[pending.command].command
+        records.append(CommandExecuted(pending.command, command, True, outcome, n))
+    if pending.stop:
+        run = "" if job.run is None else job.run[0]
+        records.append(JobFinished(job.current.number, JobOutcome.STOPPED, f"stopped with savepoint {n}", run))
+    tombstones = job.history.discards(discarded, commands_position)
+    gone = [job.history.checkpoints[i] for i in discarded]
+    job.commit([*keyed(*records), *tombstones], lambda committed: _completed(job, pending, gone, committed))
+
+
+def _parts(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
+    """Every subtask's snapshot in records of bounded size; one that had ended keeps the snapshot of its end."""
+    last, number = job.history.last, 0
+    for operator in job.settings.operators:
+        batch: list[SubtaskSnapshot] = []
+        size = 0
+        for index in range(operator.parallelism):
+            subtask = SubtaskId(operator.name, index)
+            snapshot = pending.acks.get(subtask) or (last.subtasks[subtask] if last else None)
+            assert snapshot is not None, f"{subtask} neither acknowledged nor finished"
+            handle = snapshot.state
+            weight = 200 + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
+            weight += sum(len(part.payload) + len(part.lengths) for part in snapshot.inbox)
+            if batch and size + weight > _PART_BYTES_MAX:
+                yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+                number, batch, size = number + 1, [], 0
+            batch.append(snapshot)
+            size += weight
+        yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+        number += 1
+
+
+def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Committed) -> None:
+    epoch, n = job.current, pending.id
+    for older in [p for p in epoch.pending.values() if p.id < n and not p.savepoint]:
+        abort(job, older, f"subsumed by checkpoint {n}", countable=False)
+    del epoch.pending[n]
+    job.failures_in_a_row, job.blamed = 0, []
+    job.completed_at = job.now
+    job.statistics.completed += 1
+    job.statistics.last_duration_s = job.now - pending.triggered_at
+    for slot in job.live():
+        sending.open_gateway(job, slot, n)
+    for operator in job.coordinated():
+        inbox.deliver(job, CallComplete(operator, n))
+    for slot in job.live():
+        job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
+        if pending.acks[slot.subtask].finished:
+            _finish(job, slot)
+    named = job.history.locations()
+    unnamed = sorted(set().union(*(checkpoint.locations() for checkpoint in gone)) - named)
+    if unnamed:
+        job.emit(DeleteStates(tuple(unnamed)))
+    job.emit(_truncation(job))
+    if pending.command is not None:
+        commands.answered(job, pending.command, f"savepoint {n} completed", n)
+    if pending.stop:
+        job.end(Ending.STOPPED, f"stopped with savepoint {n}")
+
+
+def _finish(job: JobState, slot: Slot) -> None:
+    """A completed checkpoint contains the subtask's end: whatever is still sent to it fails."""
+    sending.fail_stream(job, slot, TaskFinished(f"{slot.subtask} has finished"))
+    slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, Gateway()
+
+
+def _truncation(job: JobState) -> Truncate:
+    """What no kept checkpoint needs: below the last one's positions and below every range (section 7.9).
+
+    Behind an older one's open position nothing is needed: a restore begins a new epoch.
+    """
+    kept = [c for c in job.history.checkpoints.values() if not c.header.savepoint]
+    last = job.history.last
+    assert last is not None
+    floors = {}
+    for subtask in job.settings.subtasks():
+        ranges = [
+            r.begin for c in job.history.checkpoints.values() if (s := c.subtasks.get(subtask)) for r in s.event_ranges
+        ]
+        floors[subtask] = min([last.subtasks[subtask].event_position, *ranges])
+    acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])
+    return Truncate(floors, acks)
+
+
+# ---- abort
+
+
+def abort(job: JobState, pending: Pending, reason: str, *, countable: bool) -> None:
+    """By id: no other checkpoint's gateway opens. More countable ones in a row than tolerated fail the job over."""
+    waited = waits_for(job, pending)
+    del job.current.pending[pending.id]
+    _release_withheld(job, pending)
+    announce_abort(job, pending, reason)
+    if countable and not pending.savepoint:
+        job.failures_in_a_row += 1
+        job.blamed.append(f"checkpoint {pending.id}: {reason}; waited for {waited}")
+        if job.failures_in_a_row > job.settings.checkpoint.tolerable_failures:
+            job.due_failover = f"{job.failures_in_a_row} checkpoints in a row failed: {' | '.join(job.blamed[-4:])}"
+            job.failures_in_a_row, job.blamed = 0, []
+    if pending.stop and pending.step is Step.ACKS:
+        job.due_failover = f"the stopping savepoint {pending.id} was aborted behind its markers: {reason}"
+
+
+def drop_all(job: JobState) -> list[Pending]:
+    """Takes every pending checkpoint down for a failover, handing over what was withheld for them."""
+    dropped = list(job.current.pending.values())
+    job.current.pending.clear()
+    for pending in dropped:
+        _release_withheld(job, pending)
+        if pending.stop and pending.step is Step.ACKS:
+            job.due_failover = f"the stopping savepoint {pending.id} was aborted behind its markers"
+    return dropped
+
+
+def announce_abort(job: JobState, pending: Pending, reason: str) -> None:
+    """Tells everybody whom the aborted checkpoint concerned; it is not pending any more."""
+    epoch = job.current
+    for slot in job.live():
+        if slot.subtask in pending.required:
+            sending.open_gateway(job, slot, pending.id)
+    for operator in job.coordinated():
+        job.emit(CallAborted(operator, pending.id))
+    if pending.step is Step.ACKS:
+        for slot in job.live():
+            job.emit(Append(slot.subtask, CheckpointAborted(epoch.number, pending.id)))
+    forget(job, pending, reason)
+
+
+def forget(job: JobState, pending: Pending, reason: str) -> None:
+    """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
+    job.statistics.aborted += 1
+    handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
+    locations = [handle.location for handle in handles if handle is not None and handle.location is not None]
+    if locations:
+        job.emit(DeleteStates(tuple(locations)))
+    if pending.command is not None:
+        commands.refuse(job, pending.command, f"savepoint {pending.id} was aborted: {reason}")
+
+
+def _release_withheld(job: JobState, pending: Pending) -> None:
+    for operator in sorted(pending.uncut):
+        inbox.release(job, operator)
+
+
+def overdue(job: JobState) -> bool:
+    """Aborts every checkpoint past its timeout; whether there was one.
+
+    It does not count as a failure where the coordinator's own heartbeats did not arrive: then the log was away.
+    """
+    timeout = job.settings.checkpoint.timeout
+    late = [p for p in job.current.pending.values() if job.now >= p.triggered_at + timeout]
+    log_was_away = job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval
+    for pending in late:
+        if pending.id in job.current.pending:
+            reason = f"not complete after {timeout:g} s; it waited for {waits_for(job, pending)}"
+            abort(job, pending, reason, countable=not log_was_away)
+    return bool(late)
+
+
+def overflow(job: JobState) -> bool:
+    """Aborts the oldest pending checkpoint when what is held for it passes a bound; whether it did."""
+    epoch = job.current
+    if not epoch.pending:
+        return False
+    oldest = next(iter(epoch.pending.values()))
+    bounds = {operator.name: operator.max_held_bytes for operator in job.settings.operators}
+    for operator, held in epoch.held_bytes.items():
+        if held > bounds[operator]:
+            reason = f"gateways of {operator} hold {held} bytes, more than max_held_bytes ({bounds[operator]})"
+            abort(job, oldest, reason, countable=True)
+            return True
+    kept = epoch.withheld_bytes + sum(p.inbox_bytes for p in epoch.pending.values())
+    if kept > sum(bounds.values()):
+        reason = f"{kept} bytes of events wait for its coordinators, more than max_held_bytes of all operators"
+        abort(job, oldest, reason, countable=True)
+        return True
+    return False
+
+
+def waits_for(job: JobState, pending: Pending) -> str:
+    """Who keeps the checkpoint from completing, at which step, since when."""
+    if pending.uncut:
+        names = ", ".join(sorted(pending.uncut))
+        return f"the coordinator of {names} to complete its checkpoint future"
+    waits = []
+    for subtask in sorted(pending.required - set(pending.acks)):
+        attempt = job.current.slots[subtask].attempt
+        if attempt is None:
+            waits.append(f"{subtask} (no attempt)")
+        else:
+            waits.append(f"{subtask} (attempt {attempt.id}: {attempt.step}, for {attempt.step_age_ms / 1000:.1f} s)")
+    if pending.storing:
+        waits.append(f"coordinator state of {', '.join(sorted(pending.storing))} on its way to storage")
+    shown = waits[:8] + ([f"and {len(waits) - 8} more"] if len(waits) > 8 else [])
+    return ", ".join(shown) or "its commit"

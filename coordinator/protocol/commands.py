@@ -1,0 +1,104 @@
+"""What people and programs ask of a running job: executed until their effect or refusal is committed (section 8)."""
+
+from __future__ import annotations
+
+from ...schemas.acks import Command, CommandKind
+from ...schemas.checkpoints import CommandExecuted, JobFinished, JobOutcome
+from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.status import CommandReply
+from .effects import CallRequest, Ending, Reply
+from .history import keyed
+from .inputs import RequestAnswered
+from .state import CommandOutcome, JobState, SavepointRequest
+
+
+def read_command(job: JobState, offset: int, command: Command) -> None:
+    if offset in job.history.executed:
+        return job.drop("command-executed-before")
+    job.commands[offset] = command
+    return None
+
+
+def begin_due(job: JobState) -> bool:
+    """Begins every command that has not begun; whether there was one."""
+    waiting = [offset for offset in job.commands if offset not in job.begun_commands]
+    for offset in waiting:
+        job.begun_commands.add(offset)
+        _begin(job, offset, job.commands[offset])
+        if job.after_commit is not None:
+            break
+    return bool(waiting)
+
+
+def _begin(job: JobState, offset: int, command: Command) -> None:
+    match command.kind:
+        case CommandKind.SAVEPOINT:
+            job.savepoints.append(SavepointRequest(offset, stop=False))
+        case CommandKind.STOP_WITH_SAVEPOINT:
+            job.savepoints.append(SavepointRequest(offset, stop=True))
+        case CommandKind.STOP:
+            _stop(job, offset, command)
+        case CommandKind.REQUEST:
+            if command.operator in job.coordinated():
+                job.emit(CallRequest(command.operator, offset, command.payload))
+            else:
+                known = ", ".join(job.coordinated()) or "none"
+                refuse(job, offset, f"no operator {command.operator!r} with a coordinator; there is: {known}")
+
+
+def _stop(job: JobState, offset: int, command: Command) -> None:
+    cause = f"stopped by {command.issuer}"
+    run = "" if job.run is None else job.run[0]
+    records = keyed(
+        CommandExecuted(offset, command.command, True, cause),
+        JobFinished(job.history.epoch, JobOutcome.STOPPED, cause, run),
+    )
+
+    def stopped(_: object) -> None:
+        answered(job, offset, cause, NO_CHECKPOINT)
+        job.end(Ending.STOPPED, cause)
+
+    job.commit(records, stopped)
+
+
+def request_answered(job: JobState, answer: RequestAnswered) -> None:
+    command = job.commands.get(answer.offset)
+    if command is not None:
+        executed = CommandExecuted(answer.offset, command.command, answer.accepted, answer.outcome)
+        job.outcomes.append(CommandOutcome(executed, answer.payload))
+
+
+def refuse(job: JobState, offset: int, reason: str) -> None:
+    """The command has no effect; the refusal is committed, then told."""
+    command = job.commands.get(offset)
+    if command is not None:
+        job.outcomes.append(CommandOutcome(CommandExecuted(offset, command.command, False, reason)))
+
+
+def commit_outcomes(job: JobState) -> bool:
+    """Commits what came of commands, then answers them; whether there was anything to commit."""
+    outcomes, job.outcomes = job.outcomes, []
+    if not outcomes:
+        return False
+
+    def committed(_: object) -> None:
+        for outcome in outcomes:
+            done = outcome.executed
+            _forget(job, done.offset)
+            reply = CommandReply(done.command, done.accepted, done.outcome, done.checkpoint_id, outcome.payload)
+            job.emit(Reply(reply))
+
+    job.commit(keyed(*(outcome.executed for outcome in outcomes)), committed)
+    return True
+
+
+def answered(job: JobState, offset: int, outcome: str, checkpoint_id: int) -> None:
+    """The command's effect is committed."""
+    command = job.commands[offset]
+    _forget(job, offset)
+    job.emit(Reply(CommandReply(command.command, True, outcome, checkpoint_id, b"")))
+
+
+def _forget(job: JobState, offset: int) -> None:
+    job.commands.pop(offset, None)
+    job.begun_commands.discard(offset)

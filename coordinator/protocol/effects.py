@@ -1,0 +1,244 @@
+"""Everything that a coordinator can decide: a closed union, performed strictly in the order of the list.
+
+The order carries the protocol: what must be durable stands before what relies on it, and ``Commit`` is always the
+last effect of a decision, because between it and its ``Committed`` the coordinator handles nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...schemas.acks import CoordinatorHeartbeat
+from ...schemas.events import EventsRecord
+from ...schemas.ids import SubtaskId
+from ...schemas.state import StateHandle
+from ...schemas.status import CommandReply
+from .history import Keyed
+from .stream import EventStream
+
+# ---- logs
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append to the subtask's event partition, behind everything appended before. May be answered by AppendFailed."""
+
+    subtask: SubtaskId
+    record: EventsRecord
+
+
+@dataclass(frozen=True, slots=True)
+class AppendHeartbeat:
+    """Append to the acks topic. Losing it is harmless."""
+
+    record: CoordinatorHeartbeat
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction of the checkpoint log; answered by Committed, or by the end of the instance."""
+
+    records: tuple[Keyed, ...]
+    looks_at_ends: bool = False
+    """Whether Committed must tell the ends of the event partitions and of the acks topic, read after the commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAcks:
+    """Read [begin, end) of the acks topic beside the main position; answered by Reread and RereadEnd."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceWriter:
+    """Drop the writer of the event partitions for a new one: nothing may follow a hole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a command on the status topic."""
+
+    reply: CommandReply
+
+
+# ---- state storage
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Store a coordinator's state; answered by StateStored or StateNotStored."""
+
+    operator: str
+    checkpoint_id: int
+    location: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteStates:
+    """Delete stored states that no checkpoint names. Failing to is harmless."""
+
+    locations: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOrphans:
+    """Delete every stored state of an epoch below ``epoch`` but those named. Failing to is harmless."""
+
+    named: frozenset[str]
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    """Nothing below these offsets is needed any more. Failing to truncate is harmless."""
+
+    events: Mapping[SubtaskId, int]
+    acks: int
+
+
+# ---- user code: a callback that raises comes back as CoordinatorRaised, behind this decision
+
+
+@dataclass(frozen=True, slots=True)
+class CallReset:
+    operator: str
+    checkpoint_id: int
+    state: StateHandle | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallStart:
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallEvents:
+    operator: str
+    subtask: int
+    attempt: int
+    belongs_to: int
+    events: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CallCheckpoint:
+    """Answered by StateCompleted or StateFailed, some time."""
+
+    operator: str
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallComplete:
+    operator: str
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallAborted:
+    operator: str
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallSubtaskReset:
+    operator: str
+    subtask: int
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallReady:
+    operator: str
+    subtask: int
+    attempt: int
+    stream: EventStream
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    operator: str
+    subtask: int
+    attempt: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallRequest:
+    """Answered by RequestAnswered."""
+
+    operator: str
+    offset: int
+    payload: bytes
+
+
+# ---- the host
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """The stream's handled-through has advanced, or the stream has failed: wake who waits for its futures."""
+
+    stream: EventStream
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """End the task that hosts a silent attempt, where there is a runner that can: nobody restarts a frozen task."""
+
+    subtask: SubtaskId
+    task: str
+    cause: str
+
+
+class Ending(StrEnum):
+    """Why a coordinator instance ends."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    FENCED = "fenced"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last effect of all: this instance is done."""
+
+    ending: Ending
+    cause: str
+
+
+Call = (
+    CallReset
+    | CallStart
+    | CallEvents
+    | CallCheckpoint
+    | CallComplete
+    | CallAborted
+    | CallSubtaskReset
+    | CallReady
+    | CallFailed
+    | CallRequest
+)
+
+Effect = (
+    Append
+    | AppendHeartbeat
+    | Commit
+    | ReadAcks
+    | ReplaceWriter
+    | Reply
+    | StoreState
+    | DeleteStates
+    | CollectOrphans
+    | Truncate
+    | Call
+    | Settle
+    | KillTask
+    | End
+)

@@ -1,0 +1,98 @@
+"""What a failure undoes: a region of subtasks, or the whole job (protocol, section 8)."""
+
+from __future__ import annotations
+
+from ...schemas.errors import RolledBack, TaskNotRunning
+from ...schemas.events import FailoverPolicy, Reset
+from ...schemas.ids import SubtaskId
+from . import checkpoints, sending
+from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
+from .gateway import Gateway
+from .state import JobState, Phase, SlotPhase
+
+
+def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
+    """The subtasks that fail together with this one, itself first. Without data channels: itself."""
+    return [subtask]
+
+
+def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool = True, silent: bool = False) -> None:
+    """The subtask's live attempt has failed: its region starts over, the coordinators keep their live state."""
+    epoch = job.current
+    attempt = epoch.slots[subtask].attempt
+    assert attempt is not None, f"{subtask} has no live attempt to fail"
+    if silent:
+        job.emit(KillTask(subtask, attempt.hello.task, cause))
+    job.statistics.failures[subtask] += 1
+    job.statistics.last_failure = f"{subtask} attempt {attempt.id}: {cause}"
+    region = region_of(job, subtask)
+    policies = {member: job.settings.operator(member.operator).on_failover for member in region}
+    if FailoverPolicy.GLOBAL in policies.values():
+        return fail_globally(job, job.statistics.last_failure, failed=subtask, counted=counted)
+    delay = _spend(job, counted)
+    if delay is None:
+        return None
+    job.statistics.region_failovers += 1
+    aborted = checkpoints.drop_all(job)  # hands over what was read before
+    for member in region:
+        slot = epoch.slots[member]
+        if policies[member] is FailoverPolicy.RESET:
+            failure = TaskNotRunning(f"attempt of {member} failed before it handled the event: {cause}")
+            sending.fail_stream(job, slot, failure)
+        if slot.attempt is not None and job.has_coordinator(member.operator):
+            reason = cause if member == subtask else None
+            job.emit(CallFailed(member.operator, member.index, slot.attempt.id, reason))
+    for pending in aborted:
+        checkpoints.announce_abort(job, pending, f"failover of {subtask}")
+    for member in region:
+        slot = epoch.slots[member]
+        slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
+        slot.generation += 1
+        slot.start_not_before = job.now + delay
+        if member not in job.hellos:  # a newer Hello gets its Start alone ◆
+            job.emit(Append(member, Reset(epoch.number, slot.generation)))
+        if job.has_coordinator(member.operator):
+            job.emit(CallSubtaskReset(member.operator, member.index, job.history.last_id))
+    return None
+
+
+def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None, counted: bool = True) -> None:
+    """The coordinators are rolled back: a new epoch. However many causes come together, once."""
+    if job.phase not in (Phase.CATCHING_UP, Phase.RUNNING):
+        return
+    epoch = job.current
+    delay = _spend(job, counted, cause)
+    if delay is None:
+        return
+    job.statistics.global_failovers += 1
+    job.statistics.last_failure = cause
+    for subtask, slot in epoch.slots.items():
+        if slot.attempt is not None and job.has_coordinator(subtask.operator):
+            reason = cause if subtask == failed else None
+            job.emit(CallFailed(subtask.operator, subtask.index, slot.attempt.id, reason))
+    for pending in epoch.pending.values():
+        for operator in job.coordinated():
+            job.emit(CallAborted(operator, pending.id))
+        checkpoints.forget(job, pending, f"global failover: {cause}")
+    for slot in epoch.slots.values():
+        sending.fail_stream(job, slot, RolledBack(f"epoch {epoch.number} has been rolled back: {cause}"))
+    job.epoch = None
+    job.phase = Phase.BACKING_OFF
+    job.claim_at = job.now + delay
+    job.failover_cause = cause
+    job.due_failover = None
+
+
+def _spend(job: JobState, counted: bool, cause: str | None = None) -> float | None:
+    """Seconds to wait before the restart; None where the budget is used up and the job ends."""
+    if not counted:
+        return 0.0
+    delay = job.restarts.spend(job.now)
+    if delay is None:
+        strategy = job.settings.restart
+        cause = cause or job.statistics.last_failure
+        job.due_end = (
+            Ending.FAILED,
+            f"more than {strategy.budget} failovers in {strategy.budget_window:g} s; the last cause: {cause}",
+        )
+    return delay

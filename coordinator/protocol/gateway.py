@@ -1,0 +1,110 @@
+"""The sending end towards one attempt: closed for a checkpoint from its cut until the subtask's own snapshot.
+
+Rules (protocol, section 6):
+
+* ``mark(n)`` at the trigger, ``close(n)`` at the cut, ``open(n)`` by id. Ids only ever rise.
+* Closing an unmarked id returns False and changes nothing. Several checkpoints may be closed at once.
+* A frame is held under the highest closed id.
+* Opening the lowest closed id releases its queue; opening another moves its queue down one.
+* Opening an id that is no longer marked is a no-op; one that was never marked is an error.
+"""
+
+from __future__ import annotations
+
+from ...schemas.events import EventFrame
+from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
+
+
+class Gateway:
+    """Marks, closed checkpoints, and what they hold, oldest first."""
+
+    __slots__ = ("_held", "_highest", "_marked")
+
+    def __init__(self) -> None:
+        self._marked: set[int] = set()  # triggered, not opened yet; a superset of the closed ids
+        self._held: dict[int, list[EventFrame]] = {}  # by closed id, ascending, as ids only rise
+        self._highest = -1  # the highest id ever marked
+
+    @property
+    def closed(self) -> tuple[int, ...]:
+        """Ids of the checkpoints it is closed for, ascending."""
+        return tuple(self._held)
+
+    @property
+    def held_events(self) -> int:
+        return sum(frame.count for queue in self._held.values() for frame in queue)
+
+    def mark(self, checkpoint_id: int) -> None:
+        if checkpoint_id <= self._highest:
+            raise AssertionError(f"checkpoint {checkpoint_id} is marked after {self._highest}: ids only rise")
+        self._marked.add(checkpoint_id)
+        self._highest = checkpoint_id
+
+    def close(self, checkpoint_id: int) -> bool:
+        if checkpoint_id not in self._marked:
+            return False
+        if checkpoint_id not in self._held:
+            self._held[checkpoint_id] = []
+            self._held = dict(sorted(self._held.items()))
+        return True
+
+    def hold(self, frame: EventFrame) -> bool:
+        """Whether the gateway is closed and now holds ``frame``; an open one leaves it to the caller."""
+        if not self._held:
+            return False
+        self._held[max(self._held)].append(frame)
+        return True
+
+    def open(self, checkpoint_id: int) -> list[EventFrame]:
+        """What may be appended now, in order."""
+        if checkpoint_id > self._highest:
+            raise AssertionError(f"checkpoint {checkpoint_id} is opened and was never marked")
+        self._marked.discard(checkpoint_id)
+        queue = self._held.pop(checkpoint_id, None)
+        if not queue:
+            return []
+        below = [lower for lower in self._held if lower < checkpoint_id]
+        if below:
+            self._held[max(below)] += queue
+            return []
+        return merged(queue)
+
+    def release_below(self, checkpoint_id: int) -> list[EventFrame]:
+        """What lower ids hold, for the marker of ``checkpoint_id`` to stand behind: their own markers stand already."""
+        released: list[EventFrame] = []
+        for lower in self._held:
+            if lower < checkpoint_id:
+                released += self._held[lower]
+                self._held[lower] = []
+        return merged(released)
+
+
+def merged(frames: list[EventFrame]) -> list[EventFrame]:
+    """The same events in as few frames as fit, where a user's single sends had made many small ones."""
+    out: list[EventFrame] = []
+    run: list[EventFrame] = []
+    count = size = 0
+    for frame in frames:
+        if run and (count + frame.count > FRAME_EVENTS_MAX or size + len(frame.payload) > FRAME_BYTES_MAX):
+            out.append(_joined(run))
+            run, count, size = [], 0, 0
+        run.append(frame)
+        count += frame.count
+        size += len(frame.payload)
+    if run:
+        out.append(_joined(run))
+    return out
+
+
+def _joined(run: list[EventFrame]) -> EventFrame:
+    first = run[0]
+    if len(run) == 1:
+        return first
+    return EventFrame(
+        first.epoch,
+        first.attempt,
+        first.sequence,
+        sum(frame.count for frame in run),
+        b"".join(frame.lengths for frame in run),
+        b"".join(frame.payload for frame in run),
+    )

@@ -1,0 +1,169 @@
+"""What the checkpoint log says: a fold over its records.
+
+The coordinator applies its own commits through the same fold that its successor reads them with, so recovery is the
+same call as normal work. Keyed records and tombstones make the fold right for a compacted log too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ...schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointLogRecord,
+    CheckpointPart,
+    CheckpointPrepared,
+    CommandExecuted,
+    EpochClaimed,
+    JobFinished,
+    OperatorSnapshot,
+    RunClaimed,
+    SubtaskSnapshot,
+    checkpoint_key,
+    key_of,
+)
+from ...schemas.errors import JobRefused
+from ...schemas.ids import NO_CHECKPOINT, SubtaskId
+
+Keyed = tuple[str, CheckpointLogRecord | None]
+"""A record of the checkpoint log under its key; None is a tombstone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A completed checkpoint, put together from its records."""
+
+    header: CheckpointCompleted
+    subtasks: Mapping[SubtaskId, SubtaskSnapshot]
+
+    @property
+    def id(self) -> int:
+        return self.header.checkpoint_id
+
+    def operator(self, name: str) -> OperatorSnapshot | None:
+        return next((o for o in self.header.operators if o.operator == name), None)
+
+    @property
+    def inbox_position(self) -> int:
+        """Offset in the acks topic of the first record that some coordinator had not been handed at the cut."""
+        return min(o.inbox_position for o in self.header.operators)
+
+    def locations(self) -> set[str]:
+        """Names of the stored states it needs."""
+        handles = [o.coordinator_state for o in self.header.operators] + [s.state for s in self.subtasks.values()]
+        return {handle.location for handle in handles if handle is not None and handle.location is not None}
+
+
+class History:
+    """The job so far, as its checkpoint log tells it."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.topic_ids: Mapping[str, str] = {}
+        self.reserved_through = 0
+        self.run: RunClaimed | None = None
+        self.checkpoints: dict[int, Checkpoint] = {}
+        """Completed and not discarded, by id."""
+        self.line: list[int] = []
+        """Ids of the current line, oldest first: going back to an older checkpoint cuts off what came after it."""
+        self.executed: dict[int, CommandExecuted] = {}
+        """By offset; those below the last checkpoint's commands position are forgotten."""
+        self.finished: JobFinished | None = None
+        """Set while no epoch has begun since the job ended."""
+        self._parts: dict[int, dict[int, CheckpointPart]] = {}
+
+    @classmethod
+    def of(cls, records: Iterable[Keyed]) -> History:
+        history = cls()
+        history.apply(records)
+        return history
+
+    @property
+    def last(self) -> Checkpoint | None:
+        """The last completed checkpoint of the current line."""
+        return self.checkpoints[self.line[-1]] if self.line else None
+
+    @property
+    def last_id(self) -> int:
+        return self.line[-1] if self.line else NO_CHECKPOINT
+
+    def apply(self, records: Iterable[Keyed]) -> None:
+        for key, record in records:
+            match record:
+                case None:
+                    self._discard(key)
+                case EpochClaimed():
+                    self._claim(record)
+                case RunClaimed():
+                    self.run = record
+                case CheckpointPart():
+                    self._parts.setdefault(record.checkpoint_id, {})[record.part] = record
+                case CheckpointCompleted():
+                    self._complete(record)
+                case CommandExecuted():
+                    self.executed[record.offset] = record
+                case JobFinished():
+                    self.finished = record
+                case CheckpointPrepared():
+                    self.reserved_through = max(self.reserved_through, record.reserved_through)
+
+    def _claim(self, record: EpochClaimed) -> None:
+        self.epoch = record.epoch
+        self.topic_ids = record.topic_ids
+        self.reserved_through = max(self.reserved_through, record.reserved_through)
+        self.finished = None
+        restored = record.restored_checkpoint_id
+        if restored == NO_CHECKPOINT:
+            self.line = []
+        elif restored in self.line:
+            del self.line[self.line.index(restored) + 1 :]
+        else:  # a retained one of an abandoned line, or of a compacted log
+            self.line = [restored] if restored in self.checkpoints else []
+
+    def _complete(self, record: CheckpointCompleted) -> None:
+        parts = self._parts.pop(record.checkpoint_id, {})
+        if sorted(parts) != list(range(record.parts)):
+            raise JobRefused(
+                f"checkpoint {record.checkpoint_id} names {record.parts} parts and the checkpoint log holds"
+                f" {sorted(parts)}: the log is damaged; start from another checkpoint or with --fresh"
+            )
+        subtasks = {SubtaskId(part.operator, s.subtask): s for part in parts.values() for s in part.subtasks}
+        self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
+        self.line.append(record.checkpoint_id)
+        self.reserved_through = max(self.reserved_through, record.reserved_through)
+        for offset in [o for o in self.executed if o < record.commands_position]:
+            del self.executed[offset]
+
+    def _discard(self, key: str) -> None:
+        kind, _, rest = key.partition("/")
+        if kind == "checkpoint" and rest.isdigit():
+            self.checkpoints.pop(int(rest), None)
+            if int(rest) in self.line:
+                self.line.remove(int(rest))
+        elif kind == "command":
+            self.executed.pop(int(rest), None)
+
+    def outdated(self, retained: int, completing: int) -> list[int]:
+        """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""
+        line = [i for i in self.line if not self.checkpoints[i].header.savepoint]
+        keep = set(line[len(line) - (retained - 1) :] if retained > 1 else [])
+        return [i for i, c in self.checkpoints.items() if i not in keep and i != completing and not c.header.savepoint]
+
+    def discards(self, checkpoint_ids: Iterable[int], commands_below: int) -> list[Keyed]:
+        """Tombstones that forget these checkpoints, and the executed commands below an offset."""
+        tombstones: list[Keyed] = []
+        for checkpoint_id in checkpoint_ids:
+            header = self.checkpoints[checkpoint_id].header
+            tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in range(header.parts)]
+            tombstones.append((checkpoint_key(checkpoint_id), None))
+        tombstones += [(key_of(c), None) for offset, c in self.executed.items() if offset < commands_below]
+        return tombstones
+
+    def locations(self) -> set[str]:
+        """Names of every stored state that a checkpoint still names."""
+        return set().union(*(checkpoint.locations() for checkpoint in self.checkpoints.values()))
+
+
+def keyed(*records: CheckpointLogRecord) -> list[Keyed]:
+    return [(key_of(record), record) for record in records]

@@ -1,0 +1,186 @@
+"""Everything that can happen to a coordinator: a closed union.
+
+Paired with :mod:`.effects`: what an effect asks for comes back as the input named beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ...schemas.acks import AcksRecord
+from ...schemas.ids import SubtaskId
+from ...schemas.state import StateHandle
+from .history import Keyed
+from .stream import EventStream
+
+
+class Restore(StrEnum):
+    """Where a coordinator that starts takes up the job."""
+
+    LATEST = "latest"
+    """From the last completed checkpoint of the current line."""
+    FRESH = "fresh"
+    """From nothing; earlier checkpoints stay until the next one completes."""
+    CHECKPOINT = "checkpoint"
+    """From a named one that is still kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What a partition holds: offsets [begin, end)."""
+
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The coordinator owns its checkpoint log, has read it to the end, and looked at the topics."""
+
+    log: tuple[Keyed, ...]
+    topic_ids: Mapping[str, str]
+    events: Mapping[SubtaskId, Offsets]
+    acks: Offsets
+    wall_ms: int
+    """Wall clock at this input, milliseconds since 1970."""
+    restore: Restore = Restore.LATEST
+    restore_checkpoint: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Answers ``Commit``: the transaction stands. Any other outcome ends the instance, and no input follows."""
+
+    event_ends: Mapping[SubtaskId, int] = field(default_factory=dict)
+    """Ends of the event partitions after the commit, where ``Commit.looks_at_ends`` asked for them."""
+    acks_end: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reread:
+    """Answers ``ReadAcks``, once for each readable record of the range, in order."""
+
+    offset: int
+    record: AcksRecord
+
+
+@dataclass(frozen=True, slots=True)
+class RereadEnd:
+    """Answers ``ReadAcks``, behind its last ``Reread``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AckRead:
+    """The next record of the acks topic; None where it could not be decoded."""
+
+    offset: int
+    appended_at_ms: int
+    record: AcksRecord | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """User code has sent events, in order, since the last such input."""
+
+    stream: EventStream
+    events: list[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StateCompleted:
+    """A coordinator completed its checkpoint future: the cut, in one order with ``Sent``."""
+
+    operator: str
+    checkpoint_id: int
+    state: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateFailed:
+    """A coordinator's checkpoint future failed."""
+
+    operator: str
+    checkpoint_id: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateStored:
+    """Answers ``StoreState``."""
+
+    operator: str
+    checkpoint_id: int
+    handle: StateHandle
+
+
+@dataclass(frozen=True, slots=True)
+class StateNotStored:
+    """Answers ``StoreState`` where storage failed."""
+
+    operator: str
+    checkpoint_id: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorRaised:
+    """A callback of user code raised, or user code failed the job."""
+
+    operator: str
+    epoch: int
+    """Epoch in which the callback was called: what a rolled-back coordinator does counts no more."""
+    callback: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRejected:
+    """User code reports that an attempt's external effects failed."""
+
+    subtask: SubtaskId
+    attempt: int
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAnswered:
+    """Answers ``CallRequest``."""
+
+    offset: int
+    accepted: bool
+    outcome: str
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class AppendFailed:
+    """A frame, marker or control record that the broker did not certainly take."""
+
+    epoch: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; the deadline that the core named may be due."""
+
+
+Input = (
+    Begin
+    | Committed
+    | Reread
+    | RereadEnd
+    | AckRead
+    | Sent
+    | StateCompleted
+    | StateFailed
+    | StateStored
+    | StateNotStored
+    | CoordinatorRaised
+    | AttemptRejected
+    | RequestAnswered
+    | AppendFailed
+    | Tick
+)

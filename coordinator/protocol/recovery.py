@@ -1,0 +1,197 @@
+"""How an epoch begins: from the checkpoint log, in a new process or in this one (protocol, sections 4 and 8)."""
+
+from __future__ import annotations
+
+from ...schemas.acks import AcksRecord, Command, Hello, OperatorEventFrame, RunStarted
+from ...schemas.checkpoints import EpochClaimed
+from ...schemas.errors import JobRefused
+from ...schemas.events import Reset
+from ...schemas.ids import NO_CHECKPOINT
+from . import attempts, commands, inbox
+from .checkpoints import IDS_RESERVED
+from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
+from .history import Checkpoint, History, keyed
+from .inputs import Begin, Committed, Offsets, Reread, Restore
+from .state import Epoch, JobState, Phase, Slot, SlotPhase, WaitingHello
+
+
+def begin(job: JobState, begin: Begin) -> None:
+    """Checks that the job may start like this, then claims the first epoch. Raises JobRefused; nothing is changed."""
+    job.history = History.of(begin.log)
+    job.topic_ids = dict(begin.topic_ids)
+    job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
+    job.heartbeat_read_at = job.now
+    _check_topics(job, begin)
+    restored = _chosen(job, begin)
+    if restored is not None:
+        _check_fits(job, restored)
+        _check_positions(job, restored, begin)
+    claim(job, NO_CHECKPOINT if restored is None else restored.id, f"coordinator {job.instance} started")
+
+
+def _check_topics(job: JobState, begin: Begin) -> None:
+    name = job.settings.name
+    for topic, topic_id in begin.topic_ids.items():
+        known = job.history.topic_ids.get(topic, topic_id)
+        if known != topic_id:
+            raise JobRefused(
+                f"topic {topic} is not the one that job {name} used before (id {topic_id}, was {known}): it was deleted"
+                f" and created again, so the positions of its checkpoints mean nothing. Purge the job (penstock purge"
+                f" {name}) to start anew"
+            )
+    if job.history.epoch == 0:
+        written = [str(s) for s, o in begin.events.items() if o.end > 0]
+        if written:
+            raise JobRefused(
+                f"the checkpoint log of job {name} is empty and events topics are not ({', '.join(written[:5])}):"
+                f" the log was lost. Purge the job (penstock purge {name}) to start anew"
+            )
+
+
+def _chosen(job: JobState, begin: Begin) -> Checkpoint | None:
+    match begin.restore:
+        case Restore.LATEST:
+            return job.history.last
+        case Restore.FRESH:
+            return None
+        case Restore.CHECKPOINT:
+            checkpoint = job.history.checkpoints.get(begin.restore_checkpoint)
+            if checkpoint is None:
+                kept = ", ".join(map(str, job.history.checkpoints)) or "none"
+                raise JobRefused(
+                    f"job {job.settings.name} has no checkpoint {begin.restore_checkpoint}; kept are: {kept}"
+                )
+            return checkpoint
+
+
+def _check_fits(job: JobState, restored: Checkpoint) -> None:
+    for operator in job.settings.operators:
+        was = restored.operator(operator.name)
+        if was is not None and was.parallelism != operator.parallelism:
+            raise JobRefused(
+                f"checkpoint {restored.id} of job {job.settings.name} holds {was.parallelism} subtasks of operator"
+                f" {operator.name}, the job now has {operator.parallelism}: states cannot be redistributed. Start with"
+                f" parallelism {was.parallelism}, or with --fresh"
+            )
+
+
+def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
+    """A needed position that is gone is a refusal, never a silent gap (protocol, sections 3 and 11)."""
+    name, topics = job.settings.name, job.settings.topics
+
+    def check(where: str, wanted: int, there: Offsets) -> None:
+        if not there.begin <= wanted <= there.end:
+            raise JobRefused(
+                f"checkpoint {restored.id} of job {name} needs {where} from offset {wanted}, and it holds offsets"
+                f" {there.begin} to {there.end}. Start from another checkpoint (penstock checkpoints {name}), or with"
+                " --fresh"
+            )
+
+    if not restored.header.savepoint:  # a savepoint holds its inbox range itself
+        check(topics.acks, restored.inbox_position, begin.acks)
+    for subtask, there in begin.events.items():
+        snapshot = restored.subtasks.get(subtask)
+        for needed in snapshot.event_ranges if snapshot is not None else ():
+            check(f"{topics.events(subtask.operator)}[{subtask.index}]", needed.begin, there)
+
+
+def claim(job: JobState, restored_id: int, cause: str) -> None:
+    """Commits the next epoch, and the newest run with it."""
+    history = job.history
+    first = history.reserved_through + 1
+    claimed = EpochClaimed(
+        history.epoch + 1,
+        restored_id,
+        first,
+        first + IDS_RESERVED,
+        dict(job.topic_ids),
+        job.instance,
+        cause,
+    )
+    job.phase = Phase.CLAIMING
+    run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
+    job.commit([*keyed(claimed), *run], lambda done: _claimed(job, first, done), looks_at_ends=True)
+
+
+def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
+    restored = job.history.last
+    job.next_checkpoint_id = first_id
+    job.phase = Phase.CATCHING_UP
+    job.epoch = Epoch(
+        job.history.epoch,
+        restored,
+        {s: Slot(s, begin_position=committed.event_ends[s]) for s in job.settings.subtasks()},
+    )
+    _inherit_finished(job, restored)
+    if job.first_epoch:
+        job.run = None if job.history.run is None else (job.history.run.run, job.history.run.offset)
+        low = 0
+        if restored is not None:
+            low = min(restored.inbox_position, restored.header.commands_position)
+        job.emit(ReadAcks(low, committed.acks_end))
+        job.position = committed.acks_end
+        job.emit(CollectOrphans(frozenset(job.history.locations()), job.history.epoch))
+    else:
+        job.emit(ReadAcks(job.position if restored is None else restored.inbox_position, job.position))
+
+
+def _inherit_finished(job: JobState, restored: Checkpoint | None) -> None:
+    epoch = job.current
+    for subtask, slot in epoch.slots.items():
+        snapshot = None if restored is None else restored.subtasks.get(subtask)
+        if snapshot is not None and snapshot.finished:
+            slot.phase = SlotPhase.DONE
+        if snapshot is not None and snapshot.inbox:
+            epoch.inherited[subtask] = list(snapshot.inbox)
+
+
+def reread(job: JobState, read: Reread) -> None:
+    """A record between the restored checkpoint's inbox position and the claim."""
+    restored = job.current.restored
+    record: AcksRecord = read.record
+    match record:
+        case OperatorEventFrame() if restored is not None and not restored.header.savepoint:
+            owed = inbox.belongs_to_range(restored, read.offset, record)
+            if owed is not None:
+                job.current.inherited.setdefault(record.sender.subtask_id, []).append(owed)
+        case RunStarted() if job.first_epoch and (job.run is None or read.offset > job.run[1]):
+            job.run = (record.run, read.offset)
+        case Hello() if job.first_epoch and record.subtask in range(job.settings.parallelism.get(record.operator, 0)):
+            job.hellos[record.subtask_id] = WaitingHello(read.offset, record, at_takeover=True)
+        case Command() if job.first_epoch:
+            commands.read_command(job, read.offset, record)
+        case _:
+            pass
+
+
+def caught_up(job: JobState) -> None:
+    """Everything before the claim is known. A run that has not been claimed is, before any Hello is answered."""
+    if attempts.run_is_new(job):
+        job.commit(keyed(attempts.run_claim(job)), lambda _: _run_epoch(job))
+    else:
+        _run_epoch(job)
+
+
+def _run_epoch(job: JobState) -> None:
+    epoch, restored = job.current, job.current.restored
+    for operator in job.coordinated():
+        if restored is not None or not job.first_epoch:
+            part = None if restored is None else restored.operator(operator)
+            state = None if part is None else part.coordinator_state
+            job.emit(CallReset(operator, NO_CHECKPOINT if restored is None else restored.id, state))
+        if job.first_epoch:
+            job.emit(CallStart(operator))
+    for subtask, slot in epoch.slots.items():
+        if slot.phase is SlotPhase.DONE:
+            inbox.hand_inherited(job, subtask)
+        if subtask not in job.hellos:  # one that waits for its Start gets that alone ◆
+            job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
+    interval = job.settings.checkpoint.interval
+    job.next_trigger_at = None if interval is None else job.now + interval
+    job.completed_at = None
+    job.failures_in_a_row, job.blamed = 0, []
+    job.registered |= set(job.hellos)
+    if job.first_epoch:
+        job.started_at = None if job.run is None else job.now
+    job.first_epoch = False
+    job.phase = Phase.RUNNING

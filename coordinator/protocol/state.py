@@ -1,0 +1,348 @@
+"""What a coordinator knows: every attribute states its invariant, and :func:`check_invariants` checks them all.
+
+What lives as long as the coordinator instance is in :class:`JobState`; what a global failover ends is in
+:class:`Epoch`, so that beginning a new epoch is making a new object and nothing can be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ...schemas.acks import Command, Hello
+from ...schemas.checkpoints import CommandExecuted, InboxEvents, SubtaskSnapshot
+from ...schemas.errors import CoordinatorClosed
+from ...schemas.events import Stop
+from ...schemas.ids import NO_CHECKPOINT, Generation, SubtaskId
+from ...schemas.settings import JobSettings
+from ...schemas.state import Sender, StateHandle
+from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
+from .gateway import Gateway
+from .history import Checkpoint, History, Keyed
+from .inputs import Committed
+from .log_clock import LogClock
+from .restarts import RestartBudget
+from .stream import EventStream
+
+
+class Phase(StrEnum):
+    """Where the instance stands.
+
+    ::
+
+        NEW ──Begin──> CLAIMING ──Committed──> CATCHING_UP ──RereadEnd──> RUNNING
+                          ^                                                  │
+                          └────────── BACKING_OFF <──── global failover ─────┘       any ──> ENDED
+    """
+
+    NEW = "new"
+    CLAIMING = "claiming"
+    CATCHING_UP = "catching-up"
+    RUNNING = "running"
+    BACKING_OFF = "backing-off"
+    ENDED = "ended"
+
+
+class SlotPhase(StrEnum):
+    """Where a subtask stands within an epoch: ABSENT ──Start──> LIVE ──failover──> ABSENT; LIVE or ABSENT ──> DONE."""
+
+    ABSENT = "absent"
+    LIVE = "live"
+    DONE = "done"
+    """A completed checkpoint contains its end: it is never started again in this epoch."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One run of a subtask, from its Start to its failure."""
+
+    id: int
+    hello: Hello
+    generation: Generation
+    at_takeover: bool
+    """Its Hello was found while catching up: if it says Hello again that is no failure of its own."""
+    seen_at: float
+    """Log time of its newest record."""
+    progress_at: float
+    """Log time at which its handled-through last advanced, or had nothing to advance over."""
+    handled_through: int = 0
+    """What it reported itself; the stream's may be higher, from an attempt before it."""
+    received_through: int = 0
+    """Sequence of the next event expected from it."""
+    finished: bool = False
+    """It reported that its work has ended."""
+    step: str = "starting"
+    step_age_ms: int = 0
+
+    def sender(self, subtask: SubtaskId) -> Sender:
+        """The identity that its records carry: any other is somebody's past."""
+        return Sender(subtask.operator, subtask.index, self.id, self.generation.epoch, self.generation.number)
+
+
+@dataclass(slots=True)
+class Slot:
+    """One subtask within an epoch."""
+
+    subtask: SubtaskId
+    begin_position: int
+    """Where the epoch began in its event partition: every frame of the epoch stands at or behind it."""
+    phase: SlotPhase = SlotPhase.ABSENT
+    generation: int = 0
+    """Number of the current generation; rises with every failover of its region."""
+    attempt: Attempt | None = None
+    """Not None exactly while LIVE."""
+    gateway: Gateway = field(default_factory=Gateway)
+    """Of the current attempt; while ABSENT unmarked, so that nothing is held."""
+    stream: EventStream | None = None
+    """What new gateways send through; None before the first, and under policy reset while ABSENT."""
+    start_not_before: float = 0.0
+    """Monotonic seconds; the restart backoff."""
+    events_received: int = 0
+
+
+class Step(StrEnum):
+    """Where a pending checkpoint stands: CALLING ──every cut──> ACKS ──every ack──> COMMITTING."""
+
+    CALLING = "calling"
+    ACKS = "acks"
+    COMMITTING = "committing"
+
+
+@dataclass(slots=True)
+class Pending:
+    """A checkpoint under way."""
+
+    id: int
+    savepoint: bool
+    stop: bool
+    command: int | None
+    """Offset of the command that asked for it."""
+    triggered_at: float
+    """Monotonic seconds."""
+    inbox_position: int
+    """First acks offset that no coordinator had been handed at the trigger."""
+    uncut: set[str]
+    """Operators whose coordinator has not completed its future; empty exactly from ACKS on."""
+    required: frozenset[SubtaskId]
+    """Whose acks it needs: those LIVE at the trigger; any failover of one of them aborts it."""
+    step: Step = Step.CALLING
+    storing: set[str] = field(default_factory=set)
+    """Operators whose coordinator state is on its way to storage."""
+    states: dict[str, StateHandle | None] = field(default_factory=dict)
+    acks: dict[SubtaskId, SubtaskSnapshot] = field(default_factory=dict)
+    """By identity; a subset of ``required``."""
+    inbox: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
+    """Savepoints only: events read since the trigger from subtasks that have not acknowledged."""
+    inbox_bytes: int = 0
+
+
+Delivery = CallEvents | CallComplete
+"""What a coordinator that owes a checkpoint future is not handed yet."""
+
+
+@dataclass(slots=True)
+class Epoch:
+    """One uninterrupted history of the job's coordinators."""
+
+    number: int
+    restored: Checkpoint | None
+    slots: dict[SubtaskId, Slot]
+    pending: dict[int, Pending] = field(default_factory=dict)
+    """By id, ascending; at most one of them is CALLING, and that is the highest."""
+    withheld: dict[str, deque[Delivery]] = field(default_factory=lambda: defaultdict(deque))
+    """By operator; not empty only while that operator is uncut in a pending checkpoint."""
+    withheld_bytes: int = 0
+    inherited: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
+    """The inbox range of the restored checkpoint, until that subtask's first attempt is ready."""
+    held_bytes: Counter[str] = field(default_factory=Counter)
+    """By operator: payload bytes in closed gateways."""
+
+
+@dataclass(slots=True)
+class WaitingHello:
+    """The newest Hello of a subtask that has not been answered."""
+
+    offset: int
+    hello: Hello
+    at_takeover: bool = False
+
+
+@dataclass(slots=True)
+class SavepointRequest:
+    command: int
+    stop: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutcome:
+    """What came of a command: committed first, then answered."""
+
+    executed: CommandExecuted
+    payload: bytes = b""
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Since the instance began; for people and metrics."""
+
+    completed: int = 0
+    aborted: int = 0
+    region_failovers: int = 0
+    global_failovers: int = 0
+    last_duration_s: float = -1.0
+    last_failure: str = ""
+    failures: Counter[SubtaskId] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    """Records read that did not count, by reason (protocol, G5)."""
+
+
+@dataclass(slots=True)
+class JobState:
+    settings: JobSettings
+    instance: str
+    """Unique to this coordinator instance."""
+    restarts: RestartBudget
+    clock: LogClock
+    phase: Phase = Phase.NEW
+    now: float = 0.0
+    """Monotonic seconds of the input being handled."""
+    wall_ms_at_zero: float = 0.0
+    """Milliseconds since 1970 at monotonic second 0."""
+    out: list[Effect] = field(default_factory=list)
+    """Effects of the input being handled."""
+    history: History = field(default_factory=History)
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    position: int = 0
+    """Offset of the next acks record of the main reader."""
+    run: tuple[str, int] | None = None
+    """Newest run read, and its offset; the claimed one, or one about to be claimed."""
+    hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
+    epoch: Epoch | None = None
+    """None before the first claim and from a global failover until the next."""
+    first_epoch: bool = True
+    """No epoch of this instance has begun yet: start() has not been called."""
+    next_checkpoint_id: int = 0
+    next_trigger_at: float | None = None
+    """Monotonic seconds of the next periodic checkpoint; None where there is none."""
+    completed_at: float | None = None
+    """Monotonic seconds of the last completion, for min_pause."""
+    savepoints: deque[SavepointRequest] = field(default_factory=deque)
+    commands: dict[int, Command] = field(default_factory=dict)
+    """Read and not executed, by offset."""
+    begun_commands: set[int] = field(default_factory=set)
+    """Those whose execution has begun; a subset of ``commands``."""
+    failures_in_a_row: int = 0
+    """Countable failed checkpoints since one completed."""
+    blamed: list[str] = field(default_factory=list)
+    """What each of those waited for."""
+    claim_at: float = 0.0
+    """Monotonic seconds: when the next epoch may be claimed, while BACKING_OFF."""
+    failover_cause: str = ""
+    heartbeat_at: float | None = None
+    """Monotonic seconds at which the own heartbeat in flight was written; None while none is."""
+    next_heartbeat_at: float = 0.0
+    heartbeat_read_at: float = 0.0
+    """Monotonic seconds at which an own heartbeat was last read."""
+    started_at: float | None = None
+    """Monotonic seconds since which the claimed run lacks subtasks that have never registered; None once all have."""
+    registered: set[SubtaskId] = field(default_factory=set)
+    statistics: Statistics = field(default_factory=Statistics)
+    after_commit: Callable[[Committed], None] | None = None
+    """What goes on when the commit under way stands; while it is set nothing but Committed is handled."""
+    outcomes: list[CommandOutcome] = field(default_factory=list)
+    """Of commands, not committed yet."""
+    due_failover: str | None = None
+    """Why the job must fail over globally, as soon as the input at hand has been dealt with."""
+    due_end: tuple[Ending, str] | None = None
+    """How and why the job must end, likewise."""
+
+    # ---- short words for what every transition needs
+
+    @property
+    def current(self) -> Epoch:
+        assert self.epoch is not None, f"there is no epoch in phase {self.phase}"
+        return self.epoch
+
+    def emit(self, *effects: Effect) -> None:
+        self.out.extend(effects)
+
+    def commit(
+        self, records: Sequence[Keyed], then: Callable[[Committed], None], *, looks_at_ends: bool = False
+    ) -> None:
+        """Commits ``records``; ``then`` goes on once they stand. Always the last effect of a decision."""
+        assert self.after_commit is None, "one commit at a time"
+
+        def applied(committed: Committed) -> None:
+            self.history.apply(records)
+            then(committed)
+
+        self.after_commit = applied
+        self.emit(Commit(tuple(records), looks_at_ends))
+
+    def end(self, ending: Ending, cause: str) -> None:
+        """This instance is done: nothing is handled any more."""
+        for slot in [] if self.epoch is None else self.epoch.slots.values():
+            if (stream := slot.stream) is not None and stream.fail(
+                CoordinatorClosed(f"the coordinator ended: {cause}")
+            ):
+                self.emit(Settle(stream))
+            if slot.attempt is not None and ending is not Ending.FENCED:
+                hello = slot.attempt.hello
+                self.emit(Append(slot.subtask, Stop(self.history.epoch, slot.attempt.id, hello.nonce, cause)))
+        for subtask, waiting in self.hellos.items():
+            if ending is not Ending.FENCED:
+                self.emit(Append(subtask, Stop(self.history.epoch, waiting.offset, waiting.hello.nonce, cause)))
+        self.phase = Phase.ENDED
+        self.emit(End(ending, cause))
+
+    def live(self) -> list[Slot]:
+        """Slots with a live attempt."""
+        return [] if self.epoch is None else [s for s in self.epoch.slots.values() if s.phase is SlotPhase.LIVE]
+
+    def has_coordinator(self, operator: str) -> bool:
+        return self.settings.operator(operator).has_coordinator
+
+    def coordinated(self) -> list[str]:
+        """Operators that have a coordinator."""
+        return [operator.name for operator in self.settings.operators if operator.has_coordinator]
+
+    def wall_ms(self, at: float | None = None) -> int:
+        """Milliseconds since 1970 at a monotonic second, by default now."""
+        return int(self.wall_ms_at_zero + 1000 * (self.now if at is None else at))
+
+    def drop(self, reason: str) -> None:
+        """Counts a record that was read and does not count."""
+        self.statistics.dropped[reason] += 1
+
+
+def check_invariants(job: JobState) -> None:
+    """Raises AssertionError where the state contradicts its own description."""
+    epoch = job.epoch
+    assert (epoch is None) == (job.phase in (Phase.NEW, Phase.CLAIMING, Phase.BACKING_OFF)) or job.phase is Phase.ENDED
+    if epoch is None:
+        return
+    assert set(epoch.slots) == set(job.settings.subtasks())
+    for subtask, slot in epoch.slots.items():
+        assert (slot.attempt is not None) == (slot.phase is SlotPhase.LIVE), slot
+        assert not (slot.phase is SlotPhase.ABSENT and slot.gateway.closed), f"{subtask} holds events for nobody"
+        assert set(slot.gateway.closed) <= set(epoch.pending), f"{subtask} is closed for {slot.gateway.closed}"
+        if slot.attempt is not None:
+            assert slot.attempt.generation == (epoch.number, slot.generation), slot
+        if (stream := slot.stream) is not None:
+            assert stream.epoch == epoch.number
+            assert stream.handled_through <= stream.appended_through <= stream.next_sequence, stream
+            held = stream.next_sequence - stream.appended_through
+            assert slot.gateway.held_events == held or stream.failure is not None, (subtask, held)
+    assert sorted(epoch.pending) == list(epoch.pending)
+    calling = [p.id for p in epoch.pending.values() if p.step is Step.CALLING]
+    assert len(calling) <= 1 and (not calling or calling[0] == max(epoch.pending)), "one call at a time"
+    for pending in epoch.pending.values():
+        assert bool(pending.uncut) == (pending.step is Step.CALLING), pending
+        assert set(pending.acks) <= pending.required, pending
+        assert all(epoch.slots[s].phase is SlotPhase.LIVE for s in pending.required), "a failover aborts"
+        assert NO_CHECKPOINT < pending.id < job.next_checkpoint_id <= job.history.reserved_through + 1
+    uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
+    assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"
+    assert all(count >= 0 for count in epoch.held_bytes.values())

@@ -1,0 +1,221 @@
+"""A user's events and states as bytes and back: raw bytes, JSON, an Avro schema, or a dataclass. Never pickle.
+
+Avro payloads are single-object encoded (marker, fingerprint of the writer's schema, body), so a reader knows under
+which version each was written. ``previous`` names the versions that may still stand in a topic or a checkpoint; a
+codec whose schema could not read one of them is refused when it is made, not when the first old payload arrives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
+
+import fastavro
+
+from .codec import MARKER, header_of
+from .derive import Mapper, avro_schema
+from .errors import ConfigurationError, UnreadableRecord
+from .evolution import first_incompatibility
+
+Schema: TypeAlias = Mapping[str, Any]
+
+_HEADER_LENGTH = len(MARKER) + 8
+_NAMESPACE = "penstock.user"
+
+
+@runtime_checkable
+class Codec(Protocol):
+    """What stands between a user's objects and the bytes on a topic.
+
+    ``encode`` raises :class:`ConfigurationError` for an object that does not fit, ``decode``
+    :class:`UnreadableRecord` for bytes that it cannot explain; neither may run code that it was given as data.
+    """
+
+    def encode(self, value: Any, /) -> bytes: ...
+
+    def decode(self, data: bytes, /) -> Any: ...
+
+
+class BytesCodec:
+    """Bytes stay as they are; nothing else is accepted."""
+
+    def encode(self, value: Any, /) -> bytes:
+        if type(value) is bytes:
+            return value
+        if isinstance(value, bytes | bytearray | memoryview):
+            return bytes(value)
+        raise ConfigurationError(
+            f"expected bytes, not {type(value).__name__}: return bytes, or give the operator a codec (a dataclass, an"
+            " Avro schema or 'json')"
+        )
+
+    def decode(self, data: bytes, /) -> bytes:
+        return data
+
+    def __repr__(self) -> str:
+        return "BytesCodec()"
+
+
+class JsonCodec:
+    """JSON in UTF-8. Tuples come back as lists, keys of objects as strings; NaN is refused."""
+
+    def encode(self, value: Any, /) -> bytes:
+        try:
+            return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ConfigurationError(
+                f"a {type(value).__name__} that JSON cannot hold: {error}; use plain values, or another codec"
+            ) from error
+
+    def decode(self, data: bytes, /) -> Any:
+        try:
+            return json.loads(data)
+        except (ValueError, RecursionError) as error:
+            raise UnreadableRecord(f"expected JSON, found {_shown(data)}: {error}") from error
+
+    def __repr__(self) -> str:
+        return "JsonCodec()"
+
+
+class AvroCodec:
+    """Values of one Avro schema, as an Avro library takes and gives them (records as dicts).
+
+    ``previous``: earlier versions of the schema whose payloads may still be read, resolved into today's by Avro's
+    rules. Raises :class:`ConfigurationError` for a schema that is none, or that cannot read a previous one.
+    """
+
+    def __init__(self, schema: Schema, previous: Iterable[Schema] = ()) -> None:
+        self.name = str(schema.get("name", schema.get("type", "value"))) if isinstance(schema, Mapping) else "value"
+        self._schema = self._parsed(schema)
+        self._header = header_of(dict(schema))
+        self._readers: dict[bytes, Any] = {self._header: None}
+        for old in previous:
+            parsed = self._parsed(old)
+            problem = first_incompatibility(reader=schema, writer=old)
+            if problem is not None:
+                raise ConfigurationError(
+                    f"payloads of an earlier version of {self.name!r} cannot be read any more: {problem}; give new"
+                    " fields a default, keep types or widen them"
+                )
+            self._readers[header_of(dict(old))] = parsed
+
+    def encode(self, value: Any, /) -> bytes:
+        out = io.BytesIO()
+        out.write(self._header)
+        try:
+            fastavro.schemaless_writer(out, self._schema, value)
+        except Exception as error:  # a writer fails in as many ways as a value can differ from its schema
+            raise ConfigurationError(
+                f"a {type(value).__name__} does not fit the Avro schema {self.name!r}: {error!r}"
+            ) from error
+        return out.getvalue()
+
+    def decode(self, data: bytes, /) -> Any:
+        header = data[:_HEADER_LENGTH]
+        if header not in self._readers:
+            self._refuse(data)
+        written = self._readers[header]
+        body = io.BytesIO(data)
+        body.seek(_HEADER_LENGTH)
+        try:
+            if written is None:
+                value = fastavro.schemaless_reader(body, self._schema, None)
+            else:
+                value = fastavro.schemaless_reader(body, written, self._schema)
+        except Exception as error:  # a garbled body fails in as many ways as a decoder has branches
+            raise UnreadableRecord(f"expected Avro {self.name!r}, found a body that is none: {error!r}") from error
+        if body.tell() != len(data):
+            raise UnreadableRecord(f"expected Avro {self.name!r}, found {len(data) - body.tell()} bytes behind it")
+        return value
+
+    def _refuse(self, data: bytes) -> NoReturn:
+        if data[:2] != MARKER or len(data) < _HEADER_LENGTH:
+            raise UnreadableRecord(
+                f"expected Avro {self.name!r} in single-object encoding, found {_shown(data)}: another codec wrote it?"
+            )
+        raise UnreadableRecord(
+            f"expected Avro {self.name!r}, found a schema not known here (fingerprint"
+            f" {data[2:_HEADER_LENGTH][::-1].hex()}): name the version that wrote it in previous=[...]"
+        )
+
+    @staticmethod
+    def _parsed(schema: Schema) -> Any:
+        try:
+            return fastavro.parse_schema(dict(schema))
+        except Exception as error:  # whatever a schema can be wrong in
+            raise ConfigurationError(f"not an Avro schema: {error!r}") from error
+
+    def __repr__(self) -> str:
+        return f"AvroCodec({self.name!r})"
+
+
+class DataclassCodec:
+    """Instances of one dataclass; its Avro schema is derived from its fields (:mod:`penstock.schemas.derive`).
+
+    ``previous``: dataclasses with the fields of earlier versions, or earlier Avro schemas. What is decoded is always
+    an instance of ``cls``.
+    """
+
+    def __init__(self, cls: type, previous: Iterable[type | Schema] = ()) -> None:
+        self.cls = cls
+        self._mapper = Mapper(cls) if dataclasses.is_dataclass(cls) else None
+        name = getattr(cls, "__name__", repr(cls))
+        schemas = [{**avro_schema(old, _NAMESPACE), "name": name} if isinstance(old, type) else old for old in previous]
+        self._avro = AvroCodec(avro_schema(cls, _NAMESPACE), schemas)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The derived Avro schema: what ``previous`` of a later version may name."""
+        return avro_schema(self.cls, _NAMESPACE)
+
+    def encode(self, value: Any, /) -> bytes:
+        if not isinstance(value, self.cls) or self._mapper is None:
+            raise ConfigurationError(f"expected a {self.cls.__name__}, not {type(value).__name__}")
+        try:
+            plain = self._mapper.to_plain(value)
+        except Exception as error:  # a field that holds something else than its type says
+            raise ConfigurationError(f"a {self.cls.__name__} whose fields do not fit its types: {error!r}") from error
+        return self._avro.encode(plain)
+
+    def decode(self, data: bytes, /) -> Any:
+        plain = self._avro.decode(data)
+        assert self._mapper is not None
+        try:
+            return self._mapper.from_plain(plain)
+        except Exception as error:  # the class's own __post_init__ may refuse
+            raise UnreadableRecord(f"expected a {self.cls.__name__}, found values it refuses: {error!r}") from error
+
+    def __repr__(self) -> str:
+        return f"DataclassCodec({self.cls.__name__})"
+
+
+CodecSpec: TypeAlias = "None | type | str | Schema | Codec"
+
+
+def codec_for(spec: CodecSpec) -> Codec:
+    """The codec that ``spec`` stands for: None or ``bytes``, ``"json"``, a dataclass, an Avro schema, or a codec.
+
+    Raises :class:`ConfigurationError` for anything else.
+    """
+    if spec is None or spec is bytes:
+        return BytesCodec()
+    if spec == "json":
+        return JsonCodec()
+    if isinstance(spec, type):
+        if dataclasses.is_dataclass(spec):
+            return DataclassCodec(spec)
+    elif isinstance(spec, Mapping):
+        return AvroCodec(spec)
+    elif isinstance(spec, Codec):
+        return spec
+    raise ConfigurationError(
+        f"{spec!r} is no codec: use None (bytes), 'json', a dataclass, an Avro schema, or an object with encode and"
+        " decode"
+    )
+
+
+def _shown(data: bytes) -> str:
+    return f"{len(data)} bytes beginning with {data[:12]!r}"

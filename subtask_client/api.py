@@ -1,0 +1,132 @@
+"""What a user of a subtask implements and is given."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+from ..schemas.errors import SubtaskError
+from .metrics import Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """``poll`` has done a step, and there is more: call again as soon as events have had their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """``poll`` has nothing to do before so many seconds from now, or before events have been handled."""
+
+    until: float = math.inf
+    """Seconds from now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The subtask's own work has ended: it stays until a completed checkpoint contains that (protocol, section 8)."""
+
+
+PollResult: TypeAlias = Progress | Idle | Finished
+
+
+class FencingToken(NamedTuple):
+    """Ordered; a higher token replaces a lower one in systems that a subtask writes to (protocol, section 4)."""
+
+    epoch: int
+    attempt: int
+
+
+class Context:
+    """Who a subtask's object is, and its way to its coordinator; valid from ``open`` to ``close``.
+
+    Belongs to the thread that calls the object.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: str,
+        operator: str,
+        subtask: int,
+        parallelism: int,
+        fencing_token: FencingToken,
+        metrics: Metrics,
+        send: Callable[[Any], None],
+    ) -> None:
+        self.job = job
+        self.operator = operator
+        self.subtask = subtask
+        """Index within the operator, from 0."""
+        self.parallelism = parallelism
+        """How many subtasks the operator has."""
+        self.attempt = fencing_token.attempt
+        """This run of the subtask; a later one has a higher number."""
+        self.fencing_token = fencing_token
+        self.metrics = metrics
+        self._send = send
+        self._thread = threading.get_ident()
+        self._ended = False
+
+    def send_event_to_coordinator(self, event: Any) -> None:
+        """Sends an event, encoded by the operator's codec at once; it leaves at the end of this turn of the loop.
+
+        Within ``snapshot_state(n)`` it belongs to checkpoint n. May wait while very much is unsent (the broker is
+        away). Raises :class:`EventTooLarge`, :class:`ConfigurationError` (not what the codec takes),
+        :class:`SubtaskError` (from another thread, or after ``close``), :class:`AppendFailed` (the broker did not
+        take what was sent before: the attempt fails).
+        """
+        if self._ended or threading.get_ident() != self._thread:
+            why = "the attempt has ended" if self._ended else "it belongs to the thread that calls the subtask's object"
+            raise SubtaskError(
+                f"subtask {self.operator}/{self.subtask} of job {self.job!r}, attempt {self.attempt}: this context"
+                f" cannot send: {why}"
+            )
+        self._send(event)
+
+    def end(self) -> None:
+        """Called by the runtime: nothing may be sent from now on."""
+        self._ended = True
+
+
+class Subtask:
+    """One instance per attempt. Every method is called on one thread, and each may take its time: heartbeats go on.
+
+    The order: ``open``, ``restore_state`` where there is a checkpoint, then events, polls, snapshots and notices as
+    they come, ``close``. What a method raises fails the attempt (protocol, section 8): this object is closed, and
+    another one begins from the last completed checkpoint, in the same process. Each event is handled exactly once in
+    the history that counts (section 1, G2).
+    """
+
+    def open(self, context: Context) -> None:
+        """Called first."""
+
+    def restore_state(self, checkpoint_id: int, state: Any) -> None:
+        """The state that ``snapshot_state(checkpoint_id)`` returned; None where it returned None."""
+
+    def handle_operator_event(self, event: Any) -> None:
+        """One event from the coordinator."""
+
+    def poll(self) -> PollResult:
+        """A bounded step of own work, between events; left as it is, the subtask has none."""
+        return Idle()
+
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        """All that is needed to go on from here, as bytes or what the operator's state codec takes; None: nothing.
+
+        What is sent to the coordinator in here belongs to this checkpoint.
+        """
+        return None
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        """The checkpoint stands. May be missed: a restore from it implies it; the second phase of a two-phase commit
+        belongs here and into ``restore_state`` (section 7.7)."""
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        """The checkpoint that this object took part in will never complete."""
+
+    def close(self) -> None:
+        """Called last, also after a failure; errors in here are logged and go no further."""

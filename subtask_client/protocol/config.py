@@ -1,0 +1,26 @@
+"""What a subtask's core is told once: who it is, and the bounds it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
+from ...schemas.ids import SubtaskId
+
+RECORD_HEADROOM_BYTES = 4 * 1024
+"""What a frame takes above its events' bytes, generously: sender, counts, schema header, the log's own overhead."""
+
+
+@dataclass(frozen=True, slots=True)
+class CoreConfig:
+    job: str
+    subtask: SubtaskId
+    run: str
+    task: str = ""
+    host: str = ""
+    inline_state_max: int = 128 * 1024
+    """Bytes up to which a state travels in its CheckpointAck."""
+    frame_events_max: int = FRAME_EVENTS_MAX
+    frame_bytes_max: int = FRAME_BYTES_MAX
+    event_bytes_max: int = 1024 * 1024 - RECORD_HEADROOM_BYTES
+    """Bytes that one event to the coordinator may have."""

@@ -1,0 +1,595 @@
+"""The subtask's side of the protocol as one state machine without IO, clock, randomness or threads.
+
+The rules, in the protocol's sections:
+
+- An instance notes where its events partition ends, says ``Hello``, and waits for the ``Start`` (section 5). While it
+  waits it obeys only its own ``Start``, its own ``Stop``, and a ``Start`` that supersedes it; epochs are noted.
+- Under a ``Start`` it handles what :mod:`.reading` says counts, takes part in checkpoints (:mod:`.snapshots`) and
+  sends events to its coordinator (:mod:`.outbox`).
+- Whatever ends an attempt but not the instance (user code raised, a gap, a ``Reset``) drops everything that belongs to
+  the attempt and says ``Hello`` again, in place. Being superseded or stopped ends the instance.
+
+Data channels (section 9) will join between :meth:`SubtaskCore._on_marker`, which then delivers one channel of an
+alignment, and :meth:`SubtaskCore._cut_at`, which takes the snapshot once all channels have delivered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import assert_never
+
+from ...schemas.acks import CheckpointDecline, Failed, Finished, Heartbeat, Hello, SnapshotTaken
+from ...schemas.errors import EventTooLarge, SequenceGap, SubtaskError, UnreadableRecord
+from ...schemas.events import (
+    CheckpointAborted,
+    CheckpointCompleted,
+    EventFrame,
+    EventsRecord,
+    Reset,
+    Start,
+    Stop,
+    TriggerCheckpoint,
+)
+from ...schemas.frames import unpack
+from ...schemas.state import Segment, Sender, StateHandle
+from . import effects as do
+from . import inputs as on
+from .config import CoreConfig
+from .effects import Departure, Effect
+from .outbox import Outbox
+from .reading import Dropped, Reading, SequenceKey
+from .snapshots import Checkpoints, Cut, Upload, location_of
+
+
+class Phase(StrEnum):
+    NEW = "new"
+    """Wants to say Hello; reads nothing."""
+    WAITING = "waiting"
+    """Has said Hello."""
+    RUNNING = "running"
+    """Runs under a Start."""
+    FINISHED = "finished"
+    """The same, but has no work of its own left: waits for a checkpoint that contains its end."""
+    LEFT = "left"
+
+
+class Turn(StrEnum):
+    """What moves an instance from phase to phase."""
+
+    HELLO = "hello"
+    START = "start"
+    OVER = "over"
+    """The attempt has ended and the instance goes on: Reset, a failure."""
+    WORK_ENDED = "work ended"
+    LEAVE = "leave"
+
+
+TRANSITIONS: Mapping[tuple[Phase, Turn], Phase] = {
+    (Phase.NEW, Turn.HELLO): Phase.WAITING,
+    (Phase.NEW, Turn.LEAVE): Phase.LEFT,
+    (Phase.WAITING, Turn.START): Phase.RUNNING,
+    (Phase.WAITING, Turn.OVER): Phase.NEW,
+    (Phase.WAITING, Turn.LEAVE): Phase.LEFT,
+    (Phase.RUNNING, Turn.START): Phase.RUNNING,
+    (Phase.RUNNING, Turn.WORK_ENDED): Phase.FINISHED,
+    (Phase.RUNNING, Turn.OVER): Phase.NEW,
+    (Phase.RUNNING, Turn.LEAVE): Phase.LEFT,
+    (Phase.FINISHED, Turn.START): Phase.RUNNING,
+    (Phase.FINISHED, Turn.OVER): Phase.NEW,
+    (Phase.FINISHED, Turn.LEAVE): Phase.LEFT,
+}
+
+
+class Running:
+    """All that belongs to one Start; dropped as a whole."""
+
+    def __init__(self, start: Start, offset: int, config: CoreConfig) -> None:
+        self.start = start
+        self.sender = Sender(
+            config.subtask.operator, config.subtask.index, start.attempt, start.epoch, start.generation
+        )
+        self.reading = Reading(start, offset)
+        self.checkpoints = Checkpoints(start)
+        self.outbox = Outbox(
+            self.sender,
+            self.checkpoints.belongs_to,
+            events_max=config.frame_events_max,
+            bytes_max=config.frame_bytes_max,
+        )
+        self.call: do.UserCall | None = None
+        """The user call under way; None between calls. No record is read during one."""
+        self.handling: tuple[SequenceKey, int] | None = None
+        """Numbering and end of the events being handled; None unless ``call`` is HandleEvents."""
+        self.reported_through = self.reading.handled_through
+        """Highest handled-through sequence written in a heartbeat; never above what has been handled."""
+        self.stopping: tuple[int, int] | None = None
+        """(id, offset) of a marker that asks for nothing to be handled behind it."""
+        self.ends_with: int | None = None
+        """The completed checkpoint, being told to the user, that contains this subtask's end."""
+
+    def handled_through(self, events_done: int = 0) -> int:
+        """With so many events handled of the HandleEvents under way."""
+        if self.handling is not None and self.handling[0] == self.reading.own_key:
+            return self.reading.handled_through + events_done
+        return self.reading.handled_through
+
+
+class SubtaskCore:
+    """One instance of a subtask: ``handle(input)`` gives the effects to perform, in order."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.phase = Phase.NEW
+        self.running: Running | None = None
+        """Set exactly in the phases running and finished."""
+        self.nonce: str | None = None
+        """Of the last Hello; set from the first Hello on."""
+        self.attempt: int | None = None
+        """Offset of the last Hello; None while that is unknown."""
+        self.epoch_seen = -1
+        """Highest epoch read; records of lower ones are ignored. Never falls."""
+        self.position = 0
+        """Offset in the events partition to be read next."""
+        self.lost: str | None = None
+        """Why the position is lost; from then on only records that end the attempt are looked for."""
+        self.foreign_attempt = -1
+        """Highest attempt that another instance was started as while the own one was unknown."""
+        self.heartbeat_in_flight = False
+        """A periodic heartbeat has no outcome yet; there is never a second one."""
+        self.dropped: Counter[str] = Counter()
+        """Records that had no effect, by reason (:class:`~.reading.Dropped`)."""
+
+    # ---- what the runtime asks
+
+    @property
+    def may_poll(self) -> bool:
+        """Whether the user's own work may go on: not before restored ranges are handled, not behind a stop marker."""
+        running = self.running
+        return (
+            self.phase is Phase.RUNNING
+            and running is not None
+            and running.call is None
+            and running.stopping is None
+            and self.lost is None
+            and not running.reading.ranges
+        )
+
+    @property
+    def uploads_in_flight(self) -> bool:
+        return self.running is not None and bool(self.running.checkpoints.uploads)
+
+    def send(self, event: bytes) -> Sequence[Effect]:
+        """Takes an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
+
+        Raises :class:`EventTooLarge` for one that no record can hold, :class:`SubtaskError` outside an attempt.
+        """
+        running = self.running
+        if running is None:
+            raise SubtaskError(f"{self._who()}: no attempt runs, so there is nobody to send this event as")
+        if len(event) > self.config.event_bytes_max:
+            raise EventTooLarge(
+                f"{self._who()}: an event to the coordinator has {len(event)} bytes, the broker takes at most"
+                f" {self.config.event_bytes_max}; send it in parts, or send the name of where it lies"
+            )
+        frames = running.outbox.add(event)
+        return [do.Write(frame) for frame in frames] if frames else ()
+
+    # ---- the state machine
+
+    def handle(self, event: on.Input) -> list[Effect]:
+        if self.phase is Phase.LEFT:
+            return []
+        match event:
+            case on.RecordRead(offset=offset, record=record):
+                return self._on_record(offset, record)
+            case on.EventsHandled():
+                return self._on_events_handled()
+            case on.TurnEnded(dry=dry):
+                return self._on_turn_ended(dry)
+            case on.HeartbeatDue():
+                return self._on_heartbeat_due(event)
+            case on.HeartbeatSettled():
+                self.heartbeat_in_flight = False
+                return []
+            case on.InstanceStarted():
+                return [do.NotePosition()]
+            case on.PositionNoted(end=end, nonce=nonce):
+                return self._on_position_noted(end, nonce)
+            case on.HelloTaken(nonce=nonce, offset=offset):
+                return self._on_hello_taken(nonce, offset)
+            case on.StartOverdue(waited_s=waited_s):
+                return self._on_start_overdue(waited_s)
+            case on.RecordUnreadable(offset=offset):
+                return self._on_unreadable(offset)
+            case on.PositionLost(begin=begin, cause=cause):
+                return self._on_position_lost(begin, cause)
+            case on.Opened():
+                self._end_call(do.OpenUser)
+                return []
+            case on.SnapshotReturned():
+                return self._on_snapshot_returned(event)
+            case on.Notified(checkpoint_id=checkpoint_id):
+                return self._on_notified(checkpoint_id)
+            case on.WorkEnded():
+                return self._on_work_ended()
+            case on.UserFailed(cause=cause):
+                return self._fail(cause)
+            case on.StateStored():
+                return self._on_state_stored(event)
+            case on.StateRefused():
+                return self._on_state_refused(event)
+            case on.WriterFailed(cause=cause):
+                # While waiting, only the Hello can have failed: if it stands after all, its Start is known by nonce.
+                return [] if self.running is None else self._fail(cause)
+            case on.LeaveRequested(reason=reason):
+                return self._leave(Departure.STOPPED, reason)
+            case _:
+                assert_never(event)
+
+    # ---- Hello and Start (sections 4 and 5)
+
+    def _on_position_noted(self, end: int, nonce: str) -> list[Effect]:
+        self._turn(Turn.HELLO)
+        self.nonce, self.attempt, self.foreign_attempt = nonce, None, -1
+        self.position, self.lost = end, None
+        config = self.config
+        hello = Hello(config.subtask.operator, config.subtask.index, config.run, nonce, config.task, config.host)
+        return [do.Seek(end), do.WriteHello(hello)]
+
+    def _on_hello_taken(self, nonce: str, offset: int) -> list[Effect]:
+        if nonce != self.nonce or self.attempt is not None:
+            return []
+        self.attempt = offset
+        return self._superseded_by(self.foreign_attempt) if self.foreign_attempt > offset else []
+
+    def _on_start_overdue(self, waited_s: float) -> list[Effect]:
+        if self.phase is not Phase.WAITING:
+            return []
+        return self._leave(
+            Departure.NO_START,
+            f"{self._who()}: no coordinator answered Hello {self.nonce} within {waited_s:g} s; is the job's coordinator"
+            " running, on the same broker and under the same prefix and job name?",
+        )
+
+    def _on_start(self, offset: int, start: Start) -> list[Effect]:
+        if start.nonce == self.nonce or start.attempt == self.attempt:
+            if self.running is not None and start.full_generation <= self.running.start.full_generation:
+                return self._drop(Dropped.STALE_START)
+            if self.foreign_attempt > start.attempt:
+                return self._superseded_by(self.foreign_attempt)
+            return self._begin(offset, start)
+        if self.attempt is None:
+            self.foreign_attempt = max(self.foreign_attempt, start.attempt)
+        elif start.attempt > self.attempt:
+            return self._superseded_by(start.attempt)
+        return self._drop(Dropped.OTHER_ATTEMPT)
+
+    def _begin(self, offset: int, start: Start) -> list[Effect]:
+        """Takes up a Start; where the instance runs already, everything of before is dropped first."""
+        effects = self._drop_attempt()
+        self._turn(Turn.START)
+        self.attempt, self.lost = start.attempt, None
+        self.running = running = Running(start, offset, self.config)
+        if running.reading.next_position != self.position:
+            self.position = running.reading.next_position
+            effects.append(do.Seek(self.position))
+        return [*effects, self._call(running, do.OpenUser(start))]
+
+    # ---- records
+
+    def _on_record(self, offset: int, record: EventsRecord) -> list[Effect]:
+        if self.phase is Phase.NEW or offset < self.position:
+            return self._drop(Dropped.ALREADY_READ)
+        self.position = offset + 1
+        running = self.running
+        if running is None:
+            return self._on_live_record(offset, record)
+        assert running.call is None, f"a record was fed during {running.call}"
+        reading = running.reading
+        if self.lost is None:
+            if (segment := reading.segment_at(offset)) is not None:
+                if not isinstance(record, EventFrame):
+                    return self._seek_on(running, self._drop(Dropped.VOID_CONTROL))
+                return self._seek_on(running, self._on_frame(running, offset, record, segment))
+            if offset < reading.open_position:
+                return self._seek_on(running, self._drop(Dropped.OUTSIDE_RANGES))
+        if offset <= reading.offset:
+            if not isinstance(record, EventFrame):
+                return self._drop(Dropped.VOID_CONTROL)
+            return self._on_frame(running, offset, record, None)
+        return self._on_live_record(offset, record)
+
+    def _on_live_record(self, offset: int, record: EventsRecord) -> list[Effect]:
+        """A record behind the own Start, or while there is none."""
+        if record.epoch < self.epoch_seen:
+            return self._drop(Dropped.OLDER_EPOCH)
+        self.epoch_seen = record.epoch
+        match record:
+            case Start():
+                return self._on_start(offset, record)
+            case Stop():
+                if record.nonce == self.nonce or record.attempt == self.attempt:
+                    return self._leave(Departure.STOPPED, record.reason)
+                return self._drop(Dropped.OTHER_ATTEMPT)
+        running = self.running
+        if running is None:
+            return self._drop(Dropped.BEFORE_START)
+        match record:
+            case Reset():
+                if record.full_generation <= running.start.full_generation:
+                    return self._drop(Dropped.STALE_RESET)
+                return self._start_over()
+            case EventFrame():
+                return self._on_frame(running, offset, record, None)
+            case TriggerCheckpoint():
+                return self._on_marker(running, offset, record)
+            case CheckpointCompleted():
+                return self._on_completed(running, record)
+            case CheckpointAborted():
+                return self._on_aborted(running, record)
+            case _:
+                assert_never(record)
+
+    def _on_frame(self, running: Running, offset: int, frame: EventFrame, segment: Segment | None) -> list[Effect]:
+        if self.lost is not None:
+            return self._drop(Dropped.POSITION_LOST)
+        if running.stopping is not None:
+            return self._drop(Dropped.BEHIND_STOP)
+        reading = running.reading
+        if refusal := reading.refusal(frame, segment):
+            return self._drop(refusal)
+        try:
+            events = unpack(frame.count, frame.lengths, frame.payload)
+        except UnreadableRecord:  # the sequence check of the next one tells that events are missing
+            return self._drop(Dropped.UNREADABLE)
+        key = reading.key_of(frame)
+        if (expected := reading.expected(key)) != frame.sequence:
+            return self._gap(offset, expected, frame.sequence, "the frame")
+        if not events:
+            return []
+        running.handling = key, frame.sequence + len(events)
+        return [self._call(running, do.HandleEvents(frame.sequence, events, offset))]
+
+    def _on_events_handled(self) -> list[Effect]:
+        running = self._end_call(do.HandleEvents)
+        assert running.handling is not None
+        running.reading.advance(*running.handling)
+        running.handling = None
+        return []
+
+    def _on_unreadable(self, offset: int) -> list[Effect]:
+        if self.phase is not Phase.NEW and offset >= self.position:
+            self.position = offset + 1
+        effects = self._drop(Dropped.UNREADABLE)
+        return effects if self.running is None else self._seek_on(self.running, effects)
+
+    def _seek_on(self, running: Running, effects: list[Effect]) -> list[Effect]:
+        """Goes on to the next range, or behind the last one, when the position has left what counts."""
+        if self.running is not running or self.lost is not None:
+            return effects
+        if (to := running.reading.gap_behind(self.position)) is None:
+            return effects
+        self.position = to
+        return [do.Seek(to), *effects]
+
+    def _on_position_lost(self, begin: int, cause: str) -> list[Effect]:
+        """Somebody's checkpoint, or somebody's hand, has truncated the log past this reader: find out which."""
+        if self.phase is Phase.NEW:
+            return []
+        self.lost, self.position = cause, begin
+        return [do.Seek(begin)]
+
+    # ---- checkpoints (section 7)
+
+    def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> list[Effect]:
+        if self.lost is not None:
+            return self._drop(Dropped.POSITION_LOST)
+        if running.stopping is not None:
+            return self._drop(Dropped.BEHIND_STOP)
+        if marker.epoch != running.start.epoch:
+            return self._drop(Dropped.OTHER_EPOCH)
+        if not running.checkpoints.wants(marker):
+            return self._drop(Dropped.DEAD_MARKER)
+        expected = running.reading.handled_through
+        if marker.sequence != expected:
+            return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
+        if marker.stop:
+            running.stopping = marker.checkpoint_id, offset
+        return self._cut_at(running, offset + 1, marker.checkpoint_id)
+
+    def _cut_at(self, running: Running, position: int, checkpoint_id: int) -> list[Effect]:
+        reading = running.reading
+        running.checkpoints.begin(
+            Cut(
+                checkpoint_id=checkpoint_id,
+                event_position=position,
+                event_ranges=reading.left_at(position),
+                handled_through=reading.handled_through,
+                finished=self.phase is Phase.FINISHED,
+            )
+        )
+        return [self._call(running, do.TakeSnapshot(checkpoint_id))]
+
+    def _on_snapshot_returned(self, returned: on.SnapshotReturned) -> list[Effect]:
+        running = self._end_call(do.TakeSnapshot)
+        checkpoints, sender, state = running.checkpoints, running.sender, returned.state
+        effects = self._flush(running)  # what snapshot_state sent belongs to this checkpoint
+        cut = checkpoints.taken()
+        sent_sequence = running.outbox.sent_sequence
+        running.outbox.belongs_to = checkpoints.belongs_to
+        if state is None or len(state) <= self.config.inline_state_max:
+            running.reported_through = cut.handled_through  # the ack says so
+            handle = None if state is None else StateHandle(len(state), inline=state)
+            return [*effects, do.Write(cut.ack(sender, handle, sent_sequence, returned.elapsed_ms))]
+        location = location_of(cut.checkpoint_id, sender)
+        checkpoints.uploads[cut.checkpoint_id] = Upload(cut, location, len(state), sent_sequence)
+        return [
+            *effects,
+            do.Write(SnapshotTaken(sender, cut.checkpoint_id)),
+            do.StoreState(cut.checkpoint_id, location, state),
+        ]
+
+    def _on_state_stored(self, stored: on.StateStored) -> list[Effect]:
+        upload = self._take_upload(stored.checkpoint_id, stored.location)
+        if upload is None or self.running is None:
+            return [do.DropState(stored.location)]
+        handle = StateHandle(upload.size, location=upload.location)
+        ack = upload.cut.ack(self.running.sender, handle, upload.sent_sequence, stored.elapsed_ms)
+        return [*self._flush(self.running), do.Write(ack)]
+
+    def _on_state_refused(self, refused: on.StateRefused) -> list[Effect]:
+        upload = self._take_upload(refused.checkpoint_id, refused.location)
+        if upload is None or self.running is None:
+            return []
+        return [do.Write(CheckpointDecline(self.running.sender, refused.checkpoint_id, refused.cause))]
+
+    def _take_upload(self, checkpoint_id: int, location: str) -> Upload | None:
+        uploads = self.running.checkpoints.uploads if self.running is not None else {}
+        upload = uploads.get(checkpoint_id)
+        return uploads.pop(checkpoint_id) if upload is not None and upload.location == location else None
+
+    def _on_completed(self, running: Running, notice: CheckpointCompleted) -> list[Effect]:
+        n = notice.checkpoint_id
+        if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
+            return self._drop(Dropped.STALE_NOTICE)
+        running.ends_with = n if finished else None
+        return [self._call(running, do.NotifyCompleted(n))]
+
+    def _on_aborted(self, running: Running, notice: CheckpointAborted) -> list[Effect]:
+        n = notice.checkpoint_id
+        if notice.epoch != running.start.epoch or not running.checkpoints.aborted(n):
+            return self._drop(Dropped.STALE_NOTICE)
+        upload = running.checkpoints.uploads.pop(n, None)
+        effects: list[Effect] = [] if upload is None else [do.DropState(upload.location)]
+        if running.stopping is not None and running.stopping[0] == n:  # the job goes on: so does the work behind it
+            self.position = running.stopping[1] + 1
+            running.stopping = None
+            effects.append(do.Seek(self.position))
+        return [*effects, self._call(running, do.NotifyAborted(n))]
+
+    def _on_notified(self, checkpoint_id: int) -> list[Effect]:
+        running = self._running()
+        assert isinstance(running.call, do.NotifyCompleted | do.NotifyAborted)
+        running.call = None
+        if running.ends_with == checkpoint_id:
+            return self._leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {self._who()}")
+        return []
+
+    # ---- own work, turns, heartbeats
+
+    def _on_work_ended(self) -> list[Effect]:
+        running = self._running()
+        self._turn(Turn.WORK_ENDED)
+        return [*self._flush(running), do.Write(Finished(running.sender))]
+
+    def _on_turn_ended(self, dry: bool) -> list[Effect]:
+        running = self.running
+        if dry and self.lost is not None:
+            lost = SubtaskError(
+                f"{self._who()}: {self.lost}, and nothing behind it says that another attempt took over"
+            )
+            return [do.Report(lost), *(self._start_over() if running is None else self._fail(str(lost)))]
+        if running is None:
+            return []
+        effects = self._flush(running)
+        if dry and running.handled_through() > running.reported_through:
+            effects.append(self._heartbeat(running, on.HeartbeatDue(False, "waiting for input", 0)))
+        return effects
+
+    def _on_heartbeat_due(self, due: on.HeartbeatDue) -> list[Effect]:
+        running = self.running
+        if running is None:
+            return []
+        if due.periodic:
+            if self.heartbeat_in_flight:
+                return []
+            self.heartbeat_in_flight = True
+        elif running.handled_through(due.events_done) <= running.reported_through:
+            return []
+        return [self._heartbeat(running, due)]
+
+    def _heartbeat(self, running: Running, due: on.HeartbeatDue) -> do.WriteHeartbeat:
+        running.reported_through = through = running.handled_through(due.events_done)
+        metrics = dict(due.metrics) if due.periodic else {}
+        beat = Heartbeat(running.sender, through, due.step, due.step_age_ms, aligning=False, metrics=metrics)
+        return do.WriteHeartbeat(beat, due.periodic)
+
+    # ---- the ends of an attempt
+
+    def _fail(self, cause: str) -> list[Effect]:
+        """The attempt has failed: say so, and say Hello again in place (section 8)."""
+        running = self._running()
+        return [*self._flush(running), do.Write(Failed(running.sender, cause)), *self._start_over()]
+
+    def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
+        running = self._running()
+        gap = SequenceGap(
+            f"{self._who()}: events are missing or repeated in the events partition: expected sequence {expected} of"
+            f" epoch {running.start.epoch}, but {what} at offset {offset} has {found} (own Start at offset"
+            f" {running.reading.offset}, its event position {running.start.event_position}); the log was truncated,"
+            " or something else writes to it"
+        )
+        return [do.Report(gap), *self._fail(str(gap))]
+
+    def _start_over(self) -> list[Effect]:
+        effects = self._drop_attempt()
+        self._turn(Turn.OVER)
+        self.lost = None
+        return [*effects, do.NotePosition()]
+
+    def _superseded_by(self, attempt: int) -> list[Effect]:
+        return self._leave(
+            Departure.SUPERSEDED,
+            f"{self._who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
+        )
+
+    def _leave(self, departure: Departure, reason: str) -> list[Effect]:
+        effects: list[Effect] = []
+        if self.running is not None and departure is not Departure.SUPERSEDED:
+            effects += self._flush(self.running)
+            if self.running.handled_through() > self.running.reported_through:
+                effects.append(self._heartbeat(self.running, on.HeartbeatDue(False, "leaving", 0)))
+        effects += self._drop_attempt()
+        self._turn(Turn.LEAVE)
+        return [*effects, do.Leave(departure, reason)]
+
+    def _drop_attempt(self) -> list[Effect]:
+        """Forgets everything that belongs to the Start that the instance runs under, if it does."""
+        running, self.running = self.running, None
+        if running is None:
+            return []
+        uploads = running.checkpoints.uploads.values()
+        return [*(do.DropState(upload.location) for upload in uploads), do.CloseUser()]
+
+    # ---- small things
+
+    def _turn(self, turn: Turn) -> None:
+        self.phase = TRANSITIONS[self.phase, turn]
+
+    def _drop(self, reason: Dropped) -> list[Effect]:
+        self.dropped[reason] += 1
+        return []
+
+    def _flush(self, running: Running) -> list[Effect]:
+        return [do.Write(frame) for frame in running.outbox.take()]
+
+    def _running(self) -> Running:
+        assert self.running is not None, f"not running but {self.phase}"
+        return self.running
+
+    def _call(self, running: Running, call: do.UserCall) -> do.UserCall:
+        assert running.call is None, f"{call} during {running.call}"
+        running.call = call
+        return call
+
+    def _end_call(self, call: type[do.UserCall]) -> Running:
+        running = self._running()
+        assert isinstance(running.call, call), f"{running.call} ended as {call.__name__}"
+        running.call = None
+        return running
+
+    def _who(self) -> str:
+        attempt = "attempt unknown" if self.attempt is None else f"attempt {self.attempt}"
+        return f"subtask {self.config.subtask} of job {self.config.job!r} ({attempt})"

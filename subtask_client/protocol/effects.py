@@ -1,0 +1,147 @@
+"""Everything a subtask's core can ask for; the closed union :data:`Effect`. Effects are performed in order.
+
+A *user call* and :class:`NotePosition` stand last in their list, and the next input fed to the core (heartbeats aside)
+is one that ends it. After :class:`Seek` the records fetched before it are dropped, not fed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ...schemas.acks import FromAttempt, Heartbeat, Hello
+from ...schemas.errors import SubtaskError
+from ...schemas.events import Start
+
+
+@dataclass(frozen=True, slots=True)
+class NotePosition:
+    """Look up the high watermark of the events partition. Ends with PositionNoted (or LeaveRequested)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Read the events partition from this offset; drop what was fetched before."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteHello:
+    """Append to the acks partition. Ends with HelloTaken, or with nothing when the outcome stays unknown."""
+
+    record: Hello
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Append to the acks partition, in the order of these effects."""
+
+    record: FromAttempt
+
+
+@dataclass(frozen=True, slots=True)
+class WriteHeartbeat:
+    """Append to the acks partition. A periodic one ends with HeartbeatSettled."""
+
+    record: Heartbeat
+    periodic: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenUser:
+    """Make the user's object, open it and, where ``start`` names a checkpoint, restore it. Ends with Opened."""
+
+    start: Start
+
+
+@dataclass(frozen=True, slots=True)
+class HandleEvents:
+    """Hand these events to the user's object, one by one. Ends with EventsHandled."""
+
+    first_sequence: int
+    events: list[bytes]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Ask the user's object for its state. Ends with SnapshotReturned."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyCompleted:
+    """Tell the user's object. Ends with Notified."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyAborted:
+    """Tell the user's object. Ends with Notified."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseUser:
+    """Close the user's object; an error in there is logged and goes no further."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreState:
+    """Put a state into state storage while everything else goes on. Ends with StateStored or StateRefused."""
+
+    checkpoint_id: int
+    location: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DropState:
+    """Nobody wants this state any more: give its upload up, or delete it when it has landed."""
+
+    location: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Log this error: it is about to fail the attempt."""
+
+    error: SubtaskError
+
+
+class Departure(StrEnum):
+    """Why an instance leaves."""
+
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    SUPERSEDED = "superseded"
+    NO_START = "no start"
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """The last effect: the instance is done."""
+
+    departure: Departure
+    reason: str
+
+
+UserCall = OpenUser | HandleEvents | TakeSnapshot | NotifyCompleted | NotifyAborted
+
+Effect = (
+    UserCall
+    | NotePosition
+    | Seek
+    | WriteHello
+    | Write
+    | WriteHeartbeat
+    | CloseUser
+    | StoreState
+    | DropState
+    | Report
+    | Leave
+)

@@ -1,0 +1,116 @@
+"""Contract of the administrative half of a transport, for both transports."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from penstock.schemas.errors import PositionUnavailable, TopicMissing, TransportError
+from penstock.schemas.topics import TopicSpec
+from penstock.transport import OffsetRange, Partition, Transport
+
+MakeTopic = Callable[..., str]
+AppendAll = Callable[[Partition, list[bytes]], None]
+
+
+def test_check_says_who_answers(transport: Transport) -> None:
+    assert "broker" in transport.check(10.0)
+
+
+def test_a_created_topic_is_described_and_listed(transport: Transport, make_topic: MakeTopic) -> None:
+    topic = make_topic(3)
+    described = transport.describe_topics([topic, topic + ".missing"])
+    assert list(described) == [topic]
+    assert described[topic].partitions == 3
+    assert described[topic].topic_id
+    assert transport.list_topics(topic) == [topic]
+    assert transport.list_topics(topic + ".") == []
+
+
+def test_creating_again_keeps_topic_and_records(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    topic = make_topic(2)
+    append_all(Partition(topic, 1), [b"x"])
+    before = transport.describe_topics([topic])
+    transport.create_topics([TopicSpec(topic, 1), TopicSpec(topic + ".beside", 1)])
+    assert transport.describe_topics([topic]) == before
+    assert [r.value for r in transport.read_all(Partition(topic, 1))] == [b"x"]
+    assert transport.list_topics(topic) == [topic, topic + ".beside"]
+
+
+def test_too_few_partitions_are_an_error_that_names_both_numbers(transport: Transport, make_topic: MakeTopic) -> None:
+    topic = make_topic(2)
+    with pytest.raises(TransportError, match=r"has 2 partitions and 5 are needed") as caught:
+        transport.create_topics([TopicSpec(topic, 5)])
+    assert topic in str(caught.value)
+
+
+def test_a_recreated_topic_is_empty_and_has_another_id(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    topic = make_topic(1)
+    partition = Partition(topic, 0)
+    append_all(partition, [b"x"])
+    before = transport.describe_topics([topic])[topic].topic_id
+    transport.delete_topics([topic, topic + ".missing"])
+    assert transport.describe_topics([topic]) == {}
+    transport.create_topics([TopicSpec(topic, 1)])
+    assert transport.describe_topics([topic])[topic].topic_id != before
+    assert transport.offsets([partition]) == {partition: OffsetRange(0, 0)}
+
+
+def test_offsets_are_those_of_the_first_record_and_behind_the_last(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    topic = make_topic(2)
+    one, other = Partition(topic, 0), Partition(topic, 1)
+    append_all(one, [b"x"] * 10)
+    transport.truncate({one: 4})
+    assert transport.offsets([one, other]) == {one: OffsetRange(4, 10), other: OffsetRange(0, 0)}
+    assert transport.offsets([]) == {}
+
+
+def test_truncating_again_or_lower_changes_nothing(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    partition = Partition(make_topic(1), 0)
+    append_all(partition, [b"x"] * 10)
+    transport.truncate({partition: 4})
+    transport.truncate({partition: 4})
+    transport.truncate({partition: 2})
+    transport.truncate({})
+    assert transport.offsets([partition]) == {partition: OffsetRange(4, 10)}
+
+
+def test_truncating_beyond_the_end_is_an_error(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    partition = Partition(make_topic(1), 0)
+    append_all(partition, [b"x"] * 3)
+    with pytest.raises(PositionUnavailable, match="offset 9") as caught:
+        transport.truncate({partition: 9})
+    assert str(partition) in str(caught.value)
+
+
+def test_asking_for_a_missing_topic_is_topic_missing(transport: Transport, make_topic: MakeTopic) -> None:
+    missing = Partition(make_topic(1) + ".missing", 0)
+    with pytest.raises(TopicMissing, match=missing.topic):
+        transport.offsets([missing])
+    with pytest.raises(TopicMissing, match=missing.topic):
+        transport.truncate({missing: 0})
+    with pytest.raises(TopicMissing, match=missing.topic):
+        transport.read_all(missing)
+
+
+def test_timestamps_are_the_present_with_and_without_log_append_time(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    before = time.time_ns() // 1_000_000
+    for settings in ({}, {"message.timestamp.type": "LogAppendTime"}):
+        partition = Partition(make_topic(1, settings), 0)
+        append_all(partition, [b"x"])
+        (record,) = transport.read_all(partition)
+        assert before <= record.timestamp_ms <= time.time_ns() // 1_000_000

@@ -1,0 +1,260 @@
+"""Topics and offsets over Kafka: everything that is asked once and answered, as opposed to streamed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any, TypeVar
+
+import tenacity
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
+from ..schemas.topics import TopicSpec
+from .kafka_client import NO_ANSWER, TOPIC_UNKNOWN, ClientEvents, KafkaConfig, OwnProcess, client_settings, make_client
+from .ports import OffsetRange, Partition, TopicInfo
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+_DESCRIBE_AGAIN_S = 0.02
+
+
+class KafkaAdmin:
+    """The admin half of a transport. Thread-safe; connects when first used."""
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._events = ClientEvents(config)
+        self._lock = threading.Lock()
+        self._made: tuple[AdminClient, OwnProcess] | None = None
+
+    def check(self, timeout_s: float) -> str:
+        metadata = self._call(
+            "asking for the cluster", timeout_s, lambda left: self._client().list_topics(timeout=left)
+        )
+        brokers = ", ".join(f"{b.host}:{b.port}" for b in metadata.brokers.values())
+        return f"Kafka cluster {metadata.cluster_id} with {len(metadata.brokers)} broker(s): {brokers}"
+
+    def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float) -> None:
+        wanted = {spec.name: spec for spec in specs}
+        end = time.monotonic() + timeout_s
+        existing = self.describe_topics(wanted, timeout_s)
+        new = [
+            NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=-1, config=dict(spec.settings))
+            for spec in wanted.values()
+            if spec.name not in existing
+        ]
+        if new:
+            self._each(
+                "creating topics",
+                end - time.monotonic(),
+                lambda left: self._client().create_topics(new, operation_timeout=left, request_timeout=left),
+                fine={KafkaError.TOPIC_ALREADY_EXISTS},
+            )
+            existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
+        for spec in wanted.values():
+            have = existing[spec.name].partitions
+            if have < spec.partitions:
+                raise TransportError(
+                    f"topic {spec.name} has {have} partitions and {spec.partitions} are needed: lower the parallelism,"
+                    " add partitions, or delete the topic if nothing in it is needed"
+                )
+
+    def describe_topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicInfo]:
+        names = list(names)
+        if not names:
+            return {}
+        found = self._each(
+            "describing topics",
+            timeout_s,
+            lambda left: self._client().describe_topics(TopicCollection(names), request_timeout=left),
+            fine=TOPIC_UNKNOWN,
+        )
+        return {
+            name: TopicInfo(name, str(description.topic_id), len(description.partitions))
+            for name, description in found.items()
+        }
+
+    def list_topics(self, prefix: str, timeout_s: float) -> list[str]:
+        metadata = self._call("listing topics", timeout_s, lambda left: self._client().list_topics(timeout=left))
+        return sorted(name for name, topic in metadata.topics.items() if name.startswith(prefix) and not topic.error)
+
+    def delete_topics(self, names: Iterable[str], timeout_s: float) -> None:
+        names = list(names)
+        if not names:
+            return
+        end = time.monotonic() + timeout_s
+        self._each(
+            "deleting topics",
+            timeout_s,
+            lambda left: self._client().delete_topics(names, operation_timeout=left, request_timeout=left),
+            fine={KafkaError.UNKNOWN_TOPIC_OR_PART},
+        )
+        self._described_when(lambda seen: not seen, names, end, "deleting topics")
+
+    def offsets(self, partitions: Iterable[Partition], timeout_s: float) -> dict[Partition, OffsetRange]:
+        wanted = list(partitions)
+        if not wanted:
+            return {}
+        end = time.monotonic() + timeout_s
+        begins = self._list_offsets(wanted, OffsetSpec._earliest, timeout_s)
+        ends = self._list_offsets(wanted, OffsetSpec._latest, end - time.monotonic())
+        return {partition: OffsetRange(begins[partition], ends[partition]) for partition in wanted}
+
+    def _list_offsets(self, partitions: list[Partition], spec: Any, timeout_s: float) -> dict[Partition, int]:
+        asked = {TopicPartition(*partition): spec for partition in partitions}
+        found = self._each(
+            "asking for offsets",
+            timeout_s,
+            lambda left: self._client().list_offsets(
+                asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
+            ),
+        )
+        return {Partition(tp.topic, tp.partition): result.offset for tp, result in found.items()}
+
+    def truncate(self, positions: Mapping[Partition, int], timeout_s: float) -> None:
+        if not positions:
+            return
+        below = [TopicPartition(*partition, offset) for partition, offset in positions.items()]
+        try:
+            self._each(
+                "truncating",
+                timeout_s,
+                lambda left: self._client().delete_records(below, operation_timeout=left, request_timeout=left),
+            )
+        except _OutOfRange as error:
+            raise PositionUnavailable(f"cannot truncate above the end of the log: {error}") from None
+
+    def close(self) -> None:
+        with self._lock:
+            self._made = None
+
+    def require(self, partitions: Iterable[Partition], timeout_s: float) -> None:
+        """Raises :class:`TopicMissing` for the first partition that does not exist or may not be seen.
+
+        Asked for explicitly because a consumer that ACLs keep from a topic waits for it for ever, without an error.
+        """
+        partitions = list(partitions)
+        known = self.describe_topics({partition.topic for partition in partitions}, timeout_s)
+        for partition in partitions:
+            if partition.topic not in known:
+                raise missing_topic(self._config, partition.topic)
+            if partition.index >= known[partition.topic].partitions:
+                raise TopicMissing(
+                    f"partition {partition} does not exist at {self._config.bootstrap}: the topic has"
+                    f" {known[partition.topic].partitions} partitions"
+                )
+
+    # How a question is asked: until it is answered or its deadline is over.
+
+    def _client(self) -> AdminClient:
+        with self._lock:
+            if self._made is None:
+                settings = client_settings(self._config, self._events)
+                self._made = make_client(AdminClient, self._config, settings), OwnProcess()
+            client, process = self._made
+        process.check("this KafkaTransport")
+        return client
+
+    def _call(self, what: str, timeout_s: float, ask: Callable[[float], T]) -> T:
+        """The answer to ``ask(seconds left)``; errors that a broker's restart explains are asked again until then."""
+        end = time.monotonic() + timeout_s
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(_may_pass),
+            wait=tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
+            stop=lambda _state: time.monotonic() >= end,
+            reraise=True,
+        )
+        try:
+            # Never 0: librdkafka takes that, and anything below, as "no deadline".
+            return attempts(lambda: ask(max(end - time.monotonic(), 0.05)))
+        except KafkaException as failure:
+            error: KafkaError = failure.args[0]
+        except FutureTimeout:
+            raise self._config.unreachable(what, timeout_s, self._last_heard()) from None
+        if error.code() in TOPIC_UNKNOWN:
+            raise TopicMissing(f"{what} failed at {self._config.bootstrap}: {self._config.explained(error)}")
+        raise self._config.error(what, error, timeout_s, self._last_heard())
+
+    def _each(
+        self,
+        what: str,
+        timeout_s: float,
+        ask: Callable[[float], Mapping[K, Future[T]]],
+        fine: Iterable[int] = (),
+    ) -> dict[K, T]:
+        """The answers to a question about many things, without those whose error is ``fine``."""
+        fine = frozenset(fine)
+
+        def once(left: float) -> dict[K, T]:
+            end = time.monotonic() + left + 1.0  # the client's own deadline comes first, and says more
+            answers: dict[K, T] = {}
+            for subject, future in ask(left).items():
+                try:
+                    answers[subject] = future.result(max(end - time.monotonic(), 0.001))
+                except KafkaException as failure:
+                    error: KafkaError = failure.args[0]
+                    if error.code() in fine:
+                        continue
+                    if _may_pass(failure):
+                        raise
+                    self._refuse(what, subject, error, timeout_s)
+            return answers
+
+        return self._call(what, timeout_s, once)
+
+    def _refuse(self, what: str, subject: object, error: KafkaError, timeout_s: float) -> None:
+        name = str(Partition(subject.topic, subject.partition)) if isinstance(subject, TopicPartition) else str(subject)
+        if error.code() in TOPIC_UNKNOWN:
+            raise missing_topic(self._config, name)
+        if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
+            wanted = subject.offset if isinstance(subject, TopicPartition) else "?"
+            raise _OutOfRange(f"{name} has no offset {wanted}")
+        raise self._config.error(f"{what} ({name})", error, timeout_s, self._last_heard())
+
+    def _described_when(
+        self, condition: Callable[[dict[str, TopicInfo]], bool], names: Iterable[str], end: float, what: str
+    ) -> dict[str, TopicInfo]:
+        """Topics once the broker's own view of them fulfils ``condition``: it lags behind the answer to a change."""
+        names = list(names)
+        while True:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise BrokerUnreachable(f"{what} at {self._config.bootstrap} did not take effect in time: {names}")
+            seen = self.describe_topics(names, left)
+            if condition(seen):
+                return seen
+            time.sleep(_DESCRIBE_AGAIN_S)
+
+    def _last_heard(self) -> str:
+        if self._made is not None:
+            self._made[0].poll(0)  # serves the error callback, where a refused connection says why
+        return self._events.heard
+
+
+class _OutOfRange(TransportError):
+    """An offset that the partition does not have; becomes :class:`PositionUnavailable` where a reader meant it."""
+
+
+def missing_topic(config: KafkaConfig, topic: str) -> TopicMissing:
+    return TopicMissing(
+        f"topic {topic} does not exist at {config.bootstrap}, or this user may not see it: create the job's topics"
+        " first, or check the ACLs"
+    )
+
+
+def _may_pass(failure: BaseException) -> bool:
+    """Whether asking again may help: the broker is away, starting, or electing."""
+    if isinstance(failure, FutureTimeout):
+        return True
+    if not isinstance(failure, KafkaException):
+        return False
+    error: KafkaError = failure.args[0]
+    return (error.retriable() or error.code() in NO_ANSWER) and error.code() not in TOPIC_UNKNOWN

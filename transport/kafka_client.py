@@ -1,0 +1,210 @@
+"""What every Kafka handle has in common: its settings, who may use it, and what its errors are called here.
+
+librdkafka handles own threads and sockets, which a fork does not carry over: each handle remembers the process that
+made it (:class:`OwnProcess`) and refuses to work in another, instead of hanging there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ..schemas.errors import BrokerUnreachable, ConfigurationError, TransportError
+
+MESSAGE_BYTES_MAX = 1_000_000
+"""``message.max.bytes`` where the user sets none: librdkafka's default, a little below the broker's."""
+
+RECORD_OVERHEAD_BYTES = 4_096
+"""What is left for key and framing between the largest value and ``message.max.bytes``."""
+
+NO_ANSWER = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._RESOLVE,
+        KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
+        KafkaError.REQUEST_TIMED_OUT,
+    }
+)
+"""Errors that mean: nobody who could know has answered."""
+
+FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
+"""Errors that mean: a newer producer has the same transactional id."""
+
+TOPIC_UNKNOWN = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.UNKNOWN_TOPIC_ID,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
+
+_PROTOCOL_OWNS = {
+    "bootstrap.servers",
+    "group.id",
+    "transactional.id",
+    "transaction.timeout.ms",
+    "isolation.level",
+    "enable.idempotence",
+    "enable.gapless.guarantee",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "auto.offset.reset",
+    "acks",
+    "request.required.acks",
+    "retries",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "max.in.flight.requests.per.connection",
+    "max.in.flight",
+}
+_SECRET_NAME = re.compile(r"password|secret|token|\bkey\b|\.pem|jaas|oauthbearer\.config")
+
+
+@dataclass(frozen=True)
+class KafkaConfig:
+    """What a process needs to reach the broker; plain data, so that it travels to other processes.
+
+    Its ``repr`` names the client settings and never shows their values.
+    """
+
+    bootstrap: str
+    """``host:port``, several separated by commas."""
+    client_settings: Mapping[str, str] = field(default_factory=dict, hash=False, repr=False)
+    """librdkafka settings, such as security ones. Those that the protocol depends on are refused."""
+    append_timeout_s: float = 300.0
+    """Seconds after which a record that the broker has not taken makes its writer fail; above any outage to survive."""
+    queue_full_timeout_s: float = 10.0
+    """Seconds that an append waits for room in a full queue."""
+    commit_timeout_s: float = 90.0
+    """Seconds after which the outcome of a commit counts as unknown; above any outage to survive."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "client_settings", dict(self.client_settings))
+        for name in sorted(_PROTOCOL_OWNS.intersection(self.client_settings)):
+            raise ConfigurationError(
+                f"client setting {name!r} cannot be changed: Penstock's guarantees depend on its value; leave it out"
+            )
+        if not self.bootstrap.strip():
+            raise ConfigurationError("the bootstrap address is empty; give host:port of a Kafka broker")
+
+    def __repr__(self) -> str:
+        return f"KafkaConfig(bootstrap={self.bootstrap!r}, client_settings=<{', '.join(sorted(self.client_settings))}>)"
+
+    @property
+    def message_bytes_max(self) -> int:
+        return int(self.client_settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
+
+    def scrubbed(self, text: str) -> str:
+        """``text`` without the value of any client setting that may be a secret."""
+        for name, value in self.client_settings.items():
+            if value and _SECRET_NAME.search(name):
+                text = text.replace(str(value), "***")
+        return text
+
+    def explained(self, error: KafkaError) -> str:
+        return self.scrubbed(f"{error.str()} ({error.name()})")
+
+    def unreachable(self, what: str, timeout_s: float, heard: str) -> BrokerUnreachable:
+        because = f"; last heard: {heard}" if heard else ""
+        return BrokerUnreachable(
+            f"no Kafka broker at {self.bootstrap} answered within {timeout_s:.1f} s ({what}){because}."
+            " Check the address, and that a broker runs there"
+        )
+
+    def error(self, what: str, error: KafkaError, timeout_s: float, heard: str = "") -> TransportError:
+        """The error of ours that ``error`` is, for an operation described by ``what``."""
+        if error.code() in NO_ANSWER:
+            return self.unreachable(what, timeout_s, heard or self.explained(error))
+        return TransportError(f"{what} failed at {self.bootstrap}: {self.explained(error)}")
+
+
+class ClientEvents:
+    """What librdkafka says outside of any call, per handle: the last of it explains a timeout (a wrong password, say).
+
+    While a broker is away this is the normal noise of reconnecting, hence logged at DEBUG.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self.heard = ""
+
+    def __call__(self, error: KafkaError) -> None:
+        text = self._config.explained(error)
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.heard:
+            self.heard = text
+        level = logging.WARNING if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) else logging.DEBUG
+        logger.log(level, "Kafka client of %s: %s", self._config.bootstrap, text)
+
+
+class OwnProcess:
+    """Remembers the process in which it was made; :meth:`check` raises in any other."""
+
+    __slots__ = ("_pid",)
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def check(self, what: str) -> None:
+        if os.getpid() != self._pid:
+            raise TransportError(
+                f"{what} was made by process {self._pid} and cannot be used in process {os.getpid()}: Kafka handles do"
+                " not survive a fork. Pass KafkaTransport.config on, and make a KafkaTransport of it where it is used"
+            )
+
+
+logger = logging.getLogger("penstock.transport.kafka")
+
+
+class _LibrdkafkaLog:
+    """librdkafka's own lines, at DEBUG: a lost connection shows in what it leads to, and being fenced is no error.
+
+    Stands in for a logger, whose filters could drop lines and not lower their level.
+    """
+
+    def log(self, _level: int, text: str, *arguments: object) -> None:
+        librdkafka_logger.debug(text, *arguments)
+
+
+librdkafka_logger = logging.getLogger("penstock.transport.kafka.librdkafka")
+
+
+def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int | bool) -> dict[str, Any]:
+    """Settings of one handle: our defaults, the user's, then those that the protocol depends on (``a_b`` for a.b)."""
+    defaults: dict[str, Any] = {
+        # Recovery after an outage should take as long as the broker takes, not as long as we have been waiting.
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 500,
+        "retry.backoff.ms": 50,
+        "retry.backoff.max.ms": 500,
+        "log.connection.close": False,
+    }
+    return {
+        **defaults,
+        **config.client_settings,
+        **{name.replace("_", "."): value for name, value in ours.items()},
+        "bootstrap.servers": config.bootstrap,
+        "error_cb": events,
+    }
+
+
+def make_client(kind: Any, config: KafkaConfig, settings: dict[str, Any]) -> Any:
+    """``kind(settings)``; a setting that librdkafka refuses is a :class:`ConfigurationError` without its value."""
+    try:
+        return kind(settings, logger=_LibrdkafkaLog())
+    except (KafkaException, ValueError, TypeError) as error:
+        reason = config.scrubbed(error.args[0].str() if isinstance(error, KafkaException) else str(error))
+    # Raised outside the handler, so that the unscrubbed original is no part of the traceback.
+    raise ConfigurationError(f"Kafka client settings for {config.bootstrap} are refused: {reason}")

@@ -1,0 +1,176 @@
+"""Reading partitions by offset over Kafka: a consumer that owns what it is assigned and belongs to no group.
+
+``group.id`` is set because librdkafka wants one; nothing is ever joined or committed under it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ..schemas.errors import PenstockError, PositionUnavailable, TransportError
+from .kafka_admin import missing_topic
+from .kafka_client import TOPIC_UNKNOWN, ClientEvents, KafkaConfig, OwnProcess, client_settings, make_client
+from .ports import LogRecord, Partition
+
+_WATERMARKS_TIMEOUT_S = 5.0
+_PREFETCH_KBYTES = 16_384
+
+_POSITION_LOST = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._NO_OFFSET}
+)
+_LASTING = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError._FATAL})
+"""Errors of a partition that waiting does not cure; all others pass, or are said better elsewhere."""
+
+
+class KafkaReader:
+    """See :class:`penstock.transport.ports.Reader`. The caller has checked that the partitions exist."""
+
+    def __init__(self, config: KafkaConfig, positions: Mapping[Partition, int], with_ends: bool = False) -> None:
+        self._config = config
+        self._process = OwnProcess()
+        self._events = ClientEvents(config)
+        self._next = dict(positions)
+        self._partitions: dict[tuple[str, int], Partition] = {partition: partition for partition in positions}
+        self._failure: PenstockError | None = None
+        self.ends: dict[Partition, int] = {}
+        """With ``with_ends``: where each partition's last stable offset was met, control records included."""
+        settings = client_settings(
+            config,
+            self._events,
+            group_id=_group_name(positions),
+            isolation_level="read_committed",
+            enable_auto_commit=False,
+            enable_auto_offset_store=False,
+            auto_offset_reset="error",
+            enable_partition_eof=with_ends,
+        )
+        if with_ends:
+            # The end is told by an empty fetch: the default, half a second, is how long the broker keeps one waiting.
+            settings["fetch.wait.max.ms"] = 10
+        settings.setdefault("queued.max.messages.kbytes", _PREFETCH_KBYTES)
+        # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
+        settings.setdefault("fetch.queue.backoff.ms", 10)
+        settings.setdefault("fetch.error.backoff.ms", 100)
+        self._consumer: Consumer = make_client(Consumer, config, settings)
+        self._assign()
+
+    def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+        self._process.check("this reader")
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        end = time.monotonic() + timeout_s
+        while True:
+            # poll, then consume what is there: consume alone waits out its timeout for one record.
+            first = self._consumer.poll(max(end - time.monotonic(), 0))
+            if first is None:
+                return []
+            messages = [first]
+            if records_max > 1:
+                messages += self._consumer.consume(records_max - 1, 0)
+            records = self._records(messages)
+            if records:
+                return records
+            if self._failure is not None:
+                failure, self._failure = self._failure, None
+                raise failure
+            if self.ends or time.monotonic() >= end:
+                return []
+
+    def _records(self, messages: list[Message]) -> list[LogRecord]:
+        records: list[LogRecord] = []
+        following, partitions = self._next, self._partitions
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._note(message, error)
+                continue
+            offset = message.offset()
+            partition = partitions[message.topic(), message.partition()]  # type: ignore[index]
+            if offset is None or offset < following[partition]:
+                continue  # fetched before a seek
+            following[partition] = offset + 1
+            records.append(LogRecord(partition, offset, message.timestamp()[1], message.key(), message.value()))
+        return records
+
+    def _note(self, message: Message, error: KafkaError) -> None:
+        """Remembers an error that must be raised, behind the records that came before it."""
+        code = error.code()
+        topic, index = message.topic(), message.partition()
+        partition = self._partitions.get((topic or "", -1 if index is None else index))
+        if code == KafkaError._PARTITION_EOF:
+            if partition is not None:
+                self.ends[partition] = message.offset() or 0
+        elif self._failure is not None:
+            pass
+        elif code in _POSITION_LOST and partition is not None:
+            self._failure = self._position_unavailable(partition, error)
+        elif code in TOPIC_UNKNOWN:
+            self._failure = missing_topic(self._config, topic or ", ".join(sorted({p.topic for p in self._next})))
+        elif code in _LASTING or error.fatal():
+            self._failure = TransportError(
+                f"reading {partition or topic} at {self._config.bootstrap} failed: {self._config.explained(error)}"
+            )
+
+    def _position_unavailable(self, partition: Partition, error: KafkaError) -> PositionUnavailable:
+        wanted = self._next[partition]
+        try:
+            begin, end = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_WATERMARKS_TIMEOUT_S)
+            available = f"offsets {begin} to {end} are available"
+        except (KafkaException, TypeError):
+            available = f"what is available could not be asked ({self._config.explained(error)})"
+        return PositionUnavailable(
+            f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}. The log was"
+            " truncated, or the topic was recreated"
+        )
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._process.check("this reader")
+        if partition not in self._next:
+            raise ValueError(f"this reader does not read {partition}")
+        self._next[partition] = offset
+        try:
+            self._consumer.seek(TopicPartition(*partition, offset))
+        except KafkaException:
+            # Refused while the partition is not being fetched (just assigned, or stopped by an error): begin again.
+            self._assign()
+
+    def _assign(self) -> None:
+        self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
+
+    def close(self) -> None:
+        self._process.check("this reader")
+        self._consumer.close()
+
+
+def _group_name(positions: Mapping[Partition, int]) -> str:
+    """A name under the job's own prefix, so that prefixed ACLs cover it."""
+    topic = min((partition.topic for partition in positions), default="penstock")
+    return ".".join([*topic.split(".")[:2], "readers"])
+
+
+def read_committed(
+    config: KafkaConfig, partition: Partition, begin: int, end: int, timeout_s: float
+) -> list[LogRecord]:
+    """The committed records of ``partition`` in [begin, end)."""
+    deadline = time.monotonic() + timeout_s
+    reader = KafkaReader(config, {partition: begin}, with_ends=True)
+    records: list[LogRecord] = []
+    try:
+        # Control records take offsets too, so the last record may stand below end - 1: only the end event tells.
+        while reader.ends.get(partition, -1) < end and (not records or records[-1].offset < end - 1):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                reached = max(reader.ends.get(partition, begin), records[-1].offset + 1 if records else begin)
+                raise TransportError(
+                    f"reading {partition} at {config.bootstrap} to its end took longer than {timeout_s:.1f} s: reached"
+                    f" offset {reached} of {end}. Either the broker is away, or a transaction that is still open"
+                    " holds back what follows it; claiming the log ends the transactions of its former owners"
+                )
+            records += reader.poll(left, 10_000)
+    finally:
+        reader.close()
+    return [record for record in records if record.offset < end]

@@ -1,0 +1,245 @@
+"""Appending over Kafka without a hole: an idempotent producer that stops for good at its first failure.
+
+Why librdkafka's own ``message.timeout.ms`` is off: a record that it times out is dropped while those behind it are
+sent when the broker is back, and ``enable.gapless.guarantee`` does not cover that. So time is measured here, and when
+it is up everything queued is purged at once; what stands in a partition then is a prefix of what was appended to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections import deque
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ..schemas.errors import AppendFailed
+from .kafka_client import (
+    RECORD_OVERHEAD_BYTES,
+    ClientEvents,
+    KafkaConfig,
+    OwnProcess,
+    client_settings,
+    make_client,
+)
+from .ports import OnOutcome, Partition
+
+logger = logging.getLogger("penstock.transport.kafka")
+
+_CONNECT_TIMEOUT_S = 3.0
+_SERVE_S = 0.2
+_QUEUE_KBYTES = 131_072
+
+
+class _Append:
+    """One record on its way. ``offset`` is None until the broker has taken it."""
+
+    __slots__ = ("offset", "on_outcome", "partition", "since")
+
+    def __init__(self, partition: Partition, on_outcome: OnOutcome | None, since: float) -> None:
+        self.partition = partition
+        self.on_outcome = on_outcome
+        self.since = since
+        self.offset: int | None = None
+
+
+class KafkaWriter:
+    """See :class:`penstock.transport.ports.Writer`.
+
+    One thread of its own serves the delivery reports and calls every ``on_outcome``.
+    """
+
+    def __init__(self, config: KafkaConfig) -> None:
+        self._config = config
+        self._process = OwnProcess()
+        self._events = ClientEvents(config)
+        self._value_bytes_max = config.message_bytes_max - RECORD_OVERHEAD_BYTES
+        settings = client_settings(
+            config,
+            self._events,
+            enable_idempotence=True,
+            acks="all",
+            enable_gapless_guarantee=True,
+            message_timeout_ms=0,
+            message_max_bytes=config.message_bytes_max,
+        )
+        settings.setdefault("linger.ms", 0)
+        settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
+        # A topic that is not there is a failure after this long, not a wait for ever.
+        settings.setdefault("topic.metadata.propagation.max.ms", 5_000)
+        self._producer: Producer = make_client(Producer, config, settings)
+        with contextlib.suppress(KafkaException):
+            # Connects first: the first append would otherwise wait half a second for its producer id. With the broker
+            # away the records wait in the queue, as they would later on.
+            self._producer.list_topics(timeout=_CONNECT_TIMEOUT_S)
+        # Held while a record is queued, so that _pending has the order of the calls.
+        self._order = threading.Lock()
+        self._pending: deque[_Append] = deque()
+        self._appended = 0
+        # Guards _settled, _failure and _closing, and tells of their changes. Never held while calling out.
+        self._state = threading.Condition()
+        self._settled = 0
+        self._failure: AppendFailed | None = None
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="penstock-kafka-writer", daemon=True)
+        self._thread.start()
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        self._process.check("this writer")
+        if len(value) > self._value_bytes_max:
+            raise AppendFailed(
+                f"a record of {len(value)} bytes for {partition} is larger than the {self._value_bytes_max} bytes that"
+                " a record may have; nothing was appended, and the writer goes on"
+            )
+        with self._order:
+            self._raise_failure()
+            record = _Append(partition, on_outcome, time.monotonic())
+            self._pending.append(record)  # before produce: its report may come before produce returns
+            try:
+                self._produce(record, value, key)
+            except (AppendFailed, KafkaException) as error:
+                self._pending.pop()
+                if isinstance(error, KafkaException):
+                    error = self._failed(partition, error.args[0])
+                self._fail(error)
+                raise error from None
+            self._appended += 1
+
+    def _produce(self, record: _Append, value: bytes, key: bytes | None) -> None:
+        topic, index = record.partition
+        report = partial(self._on_delivery, record)
+        while True:
+            try:
+                self._producer.produce(topic, value, key, index, report)
+                return
+            except BufferError:
+                left = record.since + self._config.queue_full_timeout_s - time.monotonic()
+                with self._state:
+                    if left <= 0:
+                        raise AppendFailed(
+                            f"the queue to {self._config.bootstrap} stayed full for"
+                            f" {self._config.queue_full_timeout_s:.1f} s while appending to {record.partition}:"
+                            f" {len(self._pending)} records wait for the broker"
+                        ) from None
+                    self._state.wait(min(left, 0.01))
+                self._raise_failure()
+
+    def flush(self, timeout_s: float) -> bool:
+        self._process.check("this writer")
+        wanted = self._appended
+        with self._state:
+            return self._state.wait_for(lambda: self._settled >= wanted, timeout_s)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        self._process.check("this writer")
+        self.flush(timeout_s)
+        with self._state:
+            self._closing = True
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    # What follows runs in the writer's thread, except _fail.
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                self._producer.poll(_SERVE_S)
+            except (KafkaException, SystemError) as error:
+                # A fatal error. It shows as SystemError where a report was being delivered when it was raised.
+                fatal = error.args[0] if isinstance(error, KafkaException) else None
+                self._fail(self._failed(None, fatal))
+            self._settle_taken()
+            self._check_age()
+            with self._state:
+                failure, closing = self._failure, self._closing
+            if closing and failure is None:
+                failure = AppendFailed("the writer was closed before the broker had answered")
+                self._fail(failure)
+            if failure is not None:
+                self._settle_failed(failure)
+                return
+
+    def _on_delivery(self, record: _Append, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            record.offset = message.offset()
+        else:
+            self._fail(self._failed(record.partition, error))
+
+    def _settle_taken(self) -> None:
+        """Outcomes of what the broker has taken, in the order of the appends, up to the first it has not answered."""
+        pending = self._pending
+        count = 0
+        while pending and pending[0].offset is not None:
+            record = pending.popleft()
+            count += 1
+            if record.on_outcome is not None:
+                _call(record.on_outcome, record.offset, None)
+        self._count_settled(count)
+
+    def _check_age(self) -> None:
+        limit = self._config.append_timeout_s
+        try:
+            oldest = self._pending[0]
+        except IndexError:
+            return
+        if oldest.offset is None and time.monotonic() - oldest.since > limit:
+            self._fail(
+                AppendFailed(
+                    f"{self._config.bootstrap} has not taken a record for {oldest.partition} within {limit:.1f} s;"
+                    f" whether it stands is unknown. Last heard: {self._events.heard or 'nothing'}"
+                )
+            )
+
+    def _settle_failed(self, failure: AppendFailed) -> None:
+        """Error outcomes for all that is left; nothing comes after it."""
+        # Behind this lock, whoever was appending has queued its record, and whoever comes next sees the failure.
+        with self._order, contextlib.suppress(KafkaException):
+            self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+        for _ in range(100):
+            with contextlib.suppress(KafkaException, SystemError):
+                if self._producer.poll(0) == 0:
+                    break
+        self._settle_taken()
+        count = 0
+        while self._pending:
+            record = self._pending.popleft()
+            count += 1
+            if record.on_outcome is not None:
+                _call(record.on_outcome, None, failure)
+        self._count_settled(count)
+        self._producer.close()
+
+    def _count_settled(self, count: int) -> None:
+        if count:
+            with self._state:
+                self._settled += count
+                self._state.notify_all()
+
+    def _failed(self, partition: Partition | None, error: KafkaError | None) -> AppendFailed:
+        where = f" to {partition}" if partition is not None else ""
+        why = self._config.explained(error) if error is not None else "fatal error of the producer"
+        return AppendFailed(f"an append{where} at {self._config.bootstrap} failed: {why}. Nothing is appended after it")
+
+    def _fail(self, failure: AppendFailed) -> None:
+        with self._state:
+            if self._failure is None:
+                self._failure = failure
+                self._state.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self._closing:
+            raise AppendFailed("this writer is closed")
+        if self._failure is not None:
+            raise AppendFailed(f"an earlier append failed, so nothing may follow: {self._failure}")
+
+
+def _call(on_outcome: OnOutcome, offset: int | None, error: Exception | None) -> None:
+    try:
+        on_outcome(offset, error)
+    except Exception:
+        logger.exception("on_outcome raised; an append's outcome (offset %s, error %s) may be lost", offset, error)

@@ -1,0 +1,184 @@
+"""States too large to travel in a record: stored under a name, through fsspec, so on disk or in an object store.
+
+Names (*locations*) are relative to the job's own folder, use '/' and are never written twice: they contain the
+checkpoint id, epoch and attempt (protocol, section 7.6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import fsspec
+import tenacity
+
+from ..schemas.errors import StateError
+
+T = TypeVar("T")
+
+_TRIES = 3
+_NOT_TRANSIENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
+_UNFINISHED = ".unfinished-"
+"""Part of the name of a local file that is being written; :meth:`StateStorage.list` leaves such files out."""
+
+
+class StateStorage:
+    """One job's folder in state storage.
+
+    ``url`` is an fsspec URL (``file:///var/states``, ``s3://bucket/states``), None where the job has none; the
+    ``job_root`` separates jobs that share it. Connects when first used; safe to carry over a fork, and picklable.
+    """
+
+    def __init__(self, url: str | None, job_root: str) -> None:
+        self._url = url
+        self._job_root = job_root.strip("./")
+        if not self._job_root:
+            raise StateError("state storage needs the job's name: job_root is empty")
+        self._connected: tuple[Any, str, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"StateStorage({self._shown_url}, {self._job_root!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_connected": None}
+
+    def put(self, location: str, data: bytes) -> None:
+        """Stores ``data`` and checks that it stands. All of it can be read afterwards, or none.
+
+        Raises :class:`StateError`.
+        """
+        path = self._path(location)
+
+        def store(files: Any) -> None:
+            if _is_local(files):
+                _write_file(path, data)
+            else:
+                with contextlib.suppress(NotImplementedError):
+                    files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
+                files.pipe_file(path, data)
+                files.invalidate_cache()
+            size = files.size(path)
+            if size != len(data):
+                raise OSError(f"{len(data)} bytes were stored and {size} stand")
+
+        self._try("store", location, store)
+
+    def get(self, location: str) -> bytes:
+        """The bytes stored under ``location``. Raises :class:`StateError` where they are missing or unreadable."""
+        path = self._path(location)
+        return self._try("read back", location, lambda files: bytes(files.cat_file(path)))
+
+    def delete(self, locations: Iterable[str]) -> None:
+        """Deletes what is there under these names; a missing one is fine. Raises :class:`StateError`."""
+        for location in locations:
+            path = self._path(location)
+
+            def remove(files: Any, path: str = path) -> None:
+                with contextlib.suppress(FileNotFoundError):
+                    files.rm_file(path)
+                files.invalidate_cache()
+
+            self._try("delete", location, remove)
+
+    def list(self) -> list[str]:
+        """Every location that holds a state of this job, sorted. Raises :class:`StateError`."""
+
+        def find(files: Any) -> list[str]:
+            root = self._root()
+            files.invalidate_cache()
+            try:
+                paths = files.find(root)
+            except FileNotFoundError:
+                return []
+            names = (str(path)[len(root) :].lstrip("/") for path in paths)
+            return sorted(name for name in names if name and _UNFINISHED not in name)
+
+        return self._try("list", "", find)
+
+    def _try(self, verb: str, location: str, action: Callable[[Any], T]) -> T:
+        attempts = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda e: isinstance(e, OSError) and not isinstance(e, _NOT_TRANSIENT)),
+            stop=tenacity.stop_after_attempt(_TRIES),
+            wait=tenacity.wait_random_exponential(multiplier=0.1, max=1.0),
+            reraise=True,
+        )
+        try:
+            return attempts(lambda: action(self._files()))
+        except StateError:
+            raise
+        except Exception as error:  # file systems raise what their client libraries raise
+            what = f"state {location!r}" if location else "the states"
+            reason = self._without_secrets(str(error)) or type(error).__name__
+            missing = " (it does not exist)" if isinstance(error, FileNotFoundError) else ""
+            raise StateError(
+                f"cannot {verb} {what} of job {self._job_root} in {self._shown_url}{missing}: {reason}"
+            ) from error
+
+    def _files(self) -> Any:
+        return self._connect()[0]
+
+    def _root(self) -> str:
+        return self._connect()[1]
+
+    def _connect(self) -> tuple[Any, str, int]:
+        if self._url is None:
+            raise StateError(
+                f"a state of job {self._job_root} is too large to travel in a record, and the job has no state storage:"
+                " set state_storage to a URL such as file:///shared/states"
+            )
+        # Made again after a fork: some file systems own threads.
+        if self._connected is None or self._connected[2] != os.getpid():
+            files, base = fsspec.core.url_to_fs(self._url, use_listings_cache=False)
+            self._connected = files, f"{base.rstrip('/')}/{self._job_root}", os.getpid()
+        return self._connected
+
+    def _path(self, location: str) -> str:
+        parts = location.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\\" in location or _UNFINISHED in location:
+            raise StateError(f"{location!r} is no name of a state: use parts separated by '/', without '..'")
+        try:
+            return f"{self._root()}/{location}"
+        except StateError:
+            raise
+        except Exception as error:  # an unknown protocol, a missing client library
+            reason = self._without_secrets(str(error))
+            raise StateError(f"state storage {self._shown_url} cannot be used: {reason}") from error
+
+    @property
+    def _shown_url(self) -> str:
+        return self._without_secrets(self._url or "no state storage")
+
+    def _without_secrets(self, text: str) -> str:
+        return re.sub(r"//[^/@\s]*@", "//***@", text)
+
+
+def _is_local(files: Any) -> bool:
+    protocol = files.protocol
+    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _write_file(path: str, data: bytes) -> None:
+    """Writes a local file so that, a crash of the machine included, it has all of ``data`` or is not there."""
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    unfinished = f"{path}{_UNFINISHED}{uuid.uuid4().hex}"
+    try:
+        with open(unfinished, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+        raise
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
