@@ -19,7 +19,7 @@ Item = Input | Callable[[], None]
 
 
 class Mailbox:
-    """Unbounded for control, bounded by its users for the rest: senders by ``unsent``, the reader by ``backlog_max``."""
+    """One FIFO. Its users bound it: senders by ``unsent_bytes``, the reader of the acks topic by ``backlog_max``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -39,9 +39,7 @@ def _record(cls: type, namespace: str, seen: set[str]) -> dict[str, Any]:
             entry["doc"] = doc
         if f.default is not dataclasses.MISSING and isinstance(f.default, int | float | str | bool | None):
             entry["default"] = f.default
-        elif f.default_factory is not dataclasses.MISSING and f.default_factory in (tuple, list):
-            entry["default"] = []
-        elif f.default == ():
+        elif (f.default_factory is not dataclasses.MISSING and f.default_factory in (tuple, list)) or f.default == ():
             entry["default"] = []
         fields.append(entry)
     schema: dict[str, Any] = {"type": "record", "name": cls.__name__, "namespace": namespace, "fields": fields}

@@ -192,7 +192,7 @@ class DataclassCodec:
         return f"DataclassCodec({self.cls.__name__})"
 
 
-CodecSpec: TypeAlias = "None | type | str | Schema | Codec"
+CodecSpec: TypeAlias = "type | str | Schema | Codec | None"
 
 
 def codec_for(spec: CodecSpec) -> Codec:

@@ -25,6 +25,17 @@ K = TypeVar("K")
 
 _DESCRIBE_AGAIN_S = 0.02
 
+_LEADER_MOVED = frozenset(
+    {
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError._NOENT,
+    }
+)
+"""Errors of a partition that exists and whose leader is not the one that was asked, or is not known yet."""
+
 
 class KafkaAdmin:
     """The admin half of a transport. Thread-safe; connects when first used."""
@@ -104,7 +115,8 @@ class KafkaAdmin:
         if not wanted:
             return {}
         end = time.monotonic() + timeout_s
-        begins = self._list_offsets(wanted, OffsetSpec._earliest, timeout_s)
+        self.require(wanted, timeout_s)
+        begins = self._list_offsets(wanted, OffsetSpec._earliest, end - time.monotonic())
         ends = self._list_offsets(wanted, OffsetSpec._latest, end - time.monotonic())
         return {partition: OffsetRange(begins[partition], ends[partition]) for partition in wanted}
 
@@ -122,11 +134,13 @@ class KafkaAdmin:
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float) -> None:
         if not positions:
             return
+        end = time.monotonic() + timeout_s
+        self.require(positions, timeout_s)
         below = [TopicPartition(*partition, offset) for partition, offset in positions.items()]
         try:
             self._each(
                 "truncating",
-                timeout_s,
+                end - time.monotonic(),
                 lambda left: self._client().delete_records(below, operation_timeout=left, request_timeout=left),
             )
         except _OutOfRange as error:
@@ -203,6 +217,9 @@ class KafkaAdmin:
                     error: KafkaError = failure.args[0]
                     if error.code() in fine:
                         continue
+                    if error.code() in _LEADER_MOVED:
+                        # The client does not look again by itself for the leader that it remembers.
+                        self._client().list_topics(timeout=max(end - time.monotonic(), 0.05))
                     if _may_pass(failure):
                         raise
                     self._refuse(what, subject, error, timeout_s)
@@ -257,4 +274,5 @@ def _may_pass(failure: BaseException) -> bool:
     if not isinstance(failure, KafkaException):
         return False
     error: KafkaError = failure.args[0]
-    return (error.retriable() or error.code() in NO_ANSWER) and error.code() not in TOPIC_UNKNOWN
+    passing = error.retriable() or error.code() in NO_ANSWER or error.code() in _LEADER_MOVED
+    return passing and error.code() not in TOPIC_UNKNOWN

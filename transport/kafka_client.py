@@ -140,9 +140,13 @@ class ClientEvents:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self.heard = ""
+        self.topic_missing = ""
+        """What was said of a topic that has vanished: a consumer says that here, and nowhere else."""
 
     def __call__(self, error: KafkaError) -> None:
         text = self._config.explained(error)
+        if error.code() in TOPIC_UNKNOWN:
+            self.topic_missing = text
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.heard:
             self.heard = text
         level = logging.WARNING if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) else logging.DEBUG
@@ -190,6 +194,8 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,
         "log.connection.close": False,
+        # For how long a topic must be unknown to the broker to count as missing; a restart may forget it for a moment.
+        "topic.metadata.propagation.max.ms": 5_000,
     }
     return {
         **defaults,

@@ -43,7 +43,6 @@ class KafkaFencedLog:
             message_max_bytes=config.message_bytes_max,
         )
         settings.setdefault("linger.ms", 0)
-        settings.setdefault("topic.metadata.propagation.max.ms", 5_000)
         producer: Producer = make_client(Producer, config, settings)
         self._producer: Producer | None = producer
         what = f"claiming {topic} as {owner}"
@@ -67,8 +66,8 @@ class KafkaFencedLog:
         for key, value in records:
             if value is not None and len(value) > self._value_bytes_max:
                 raise AppendFailed(
-                    f"record {key!r} of {len(value)} bytes for {self._topic} is larger than the"
-                    f" {self._value_bytes_max} bytes that a record may have; nothing was committed"
+                    f"a record of {len(value)} bytes for {self._topic} under {key!r} is larger than the"
+                    f" {self._value_bytes_max} bytes that a record may have; nothing was appended"
                 )
         if not records:
             return

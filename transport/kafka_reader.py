@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from ..schemas.errors import PenstockError, PositionUnavailable, TransportError
+from ..schemas.errors import PenstockError, PositionUnavailable, TopicMissing, TransportError
 from .kafka_admin import missing_topic
 from .kafka_client import TOPIC_UNKNOWN, ClientEvents, KafkaConfig, OwnProcess, client_settings, make_client
 from .ports import LogRecord, Partition
@@ -48,9 +48,11 @@ class KafkaReader:
             enable_partition_eof=with_ends,
         )
         if with_ends:
-            # The end is told by an empty fetch: the default, half a second, is how long the broker keeps one waiting.
-            settings["fetch.wait.max.ms"] = 10
+            settings["fetch.wait.max.ms"] = 10  # the end is told by an empty fetch
         settings.setdefault("queued.max.messages.kbytes", _PREFETCH_KBYTES)
+        # How long the broker keeps an empty fetch waiting, and so how long a seek waits for the fetch before it: not
+        # half a second, the default. New records end the wait at once either way.
+        settings.setdefault("fetch.wait.max.ms", 100)
         # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
         settings.setdefault("fetch.queue.backoff.ms", 10)
         settings.setdefault("fetch.error.backoff.ms", 100)
@@ -59,26 +61,25 @@ class KafkaReader:
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
         self._process.check("this reader")
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
         end = time.monotonic() + timeout_s
-        while True:
+        while self._failure is None:
             # poll, then consume what is there: consume alone waits out its timeout for one record.
             first = self._consumer.poll(max(end - time.monotonic(), 0))
-            if first is None:
-                return []
-            messages = [first]
-            if records_max > 1:
+            messages = [] if first is None else [first]
+            if first is not None and records_max > 1:
                 messages += self._consumer.consume(records_max - 1, 0)
             records = self._records(messages)
+            if self._events.topic_missing and self._failure is None:
+                self._failure = TopicMissing(
+                    f"a topic that is being read is gone at {self._config.bootstrap}: {self._events.topic_missing}"
+                )
+                self._events.topic_missing = ""
             if records:
-                return records
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            if self.ends or time.monotonic() >= end:
+                return records  # before the failure that may have come behind them
+            if self._failure is None and (first is None or self.ends or time.monotonic() >= end):
                 return []
+        failure, self._failure = self._failure, None
+        raise failure
 
     def _records(self, messages: list[Message]) -> list[LogRecord]:
         records: list[LogRecord] = []

@@ -68,8 +68,6 @@ class KafkaWriter:
         )
         settings.setdefault("linger.ms", 0)
         settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
-        # A topic that is not there is a failure after this long, not a wait for ever.
-        settings.setdefault("topic.metadata.propagation.max.ms", 5_000)
         self._producer: Producer = make_client(Producer, config, settings)
         with contextlib.suppress(KafkaException):
             # Connects first: the first append would otherwise wait half a second for its producer id. With the broker
@@ -212,7 +210,8 @@ class KafkaWriter:
             if record.on_outcome is not None:
                 _call(record.on_outcome, None, failure)
         self._count_settled(count)
-        self._producer.close()
+        with contextlib.suppress(KafkaException):  # says once more why it failed
+            self._producer.close()
 
     def _count_settled(self, count: int) -> None:
         if count:

@@ -321,7 +321,7 @@ class MemoryFencedLog:
             except TopicMissing as error:
                 raise AppendFailed(f"nothing was committed: {error}") from error
             for key, value in records:
-                too_large = self._broker._too_large(f"{self._partition.topic} (key {key!r})", value)
+                too_large = self._broker._too_large(f"{self._partition.topic} under {key!r}", value)
                 if too_large is not None:
                     raise too_large
             for key, value in records:

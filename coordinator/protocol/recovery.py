@@ -115,6 +115,7 @@ def claim(job: JobState, restored_id: int, cause: str) -> None:
 
 def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
     restored = job.history.last
+    job.began = True
     job.next_checkpoint_id = first_id
     job.phase = Phase.CATCHING_UP
     job.epoch = Epoch(
@@ -128,9 +129,9 @@ def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
         low = 0
         if restored is not None:
             low = min(restored.inbox_position, restored.header.commands_position)
-        job.emit(ReadAcks(low, committed.acks_end))
         job.position = committed.acks_end
         job.emit(CollectOrphans(frozenset(job.history.locations()), job.history.epoch))
+        job.emit(ReadAcks(low, committed.acks_end))
     else:
         job.emit(ReadAcks(job.position if restored is None else restored.inbox_position, job.position))
 

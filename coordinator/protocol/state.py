@@ -221,8 +221,10 @@ class JobState:
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     epoch: Epoch | None = None
     """None before the first claim and from a global failover until the next."""
+    began: bool = False
+    """This instance has claimed an epoch."""
     first_epoch: bool = True
-    """No epoch of this instance has begun yet: start() has not been called."""
+    """No epoch of this instance runs yet: start() has not been called."""
     next_checkpoint_id: int = 0
     next_trigger_at: float | None = None
     """Monotonic seconds of the next periodic checkpoint; None where there is none."""

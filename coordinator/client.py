@@ -1,0 +1,168 @@
+"""A job from outside: what it is doing, what it has, and what may be asked of it. Over the topics alone."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+
+from ..schemas.acks import Command, CommandKind
+from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.codec import decode, encode
+from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError, UnreadableRecord
+from ..schemas.status import CommandReply, JobStatus
+from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
+from ..transport.ports import LogRecord, Partition, Transport
+from .protocol.history import History
+
+STATUS_LOOK_BACK = 200
+"""How many records of the status topic are searched for the newest status."""
+
+
+class JobClient:
+    """One job on one broker. Knows nothing but its name: the job may run anywhere, or not at all."""
+
+    def __init__(self, transport: Transport, job: str, prefix: str = DEFAULT_PREFIX) -> None:
+        self.topics = TopicNames(prefix, job)
+        self._transport = transport
+        self._status = Partition(self.topics.status, 0)
+        self._acks = Partition(self.topics.acks, 0)
+
+    def exists(self) -> bool:
+        """Whether the job has ever run on this broker."""
+        return bool(self._transport.describe_topics([self.topics.checkpoints]))
+
+    def require(self) -> None:
+        """Raises JobRefused with the jobs there are, where this one is not among them."""
+        if not self.exists():
+            known = ", ".join(list_jobs(self._transport, self.topics.prefix)) or "none"
+            raise JobRefused(f"there is no job {self.topics.job!r} on this broker under prefix"
+                             f" {self.topics.prefix!r}; there is: {known}")  # fmt: skip
+
+    # ---- looking
+
+    def status(self) -> JobStatus | None:
+        """The newest status that a coordinator wrote; ``at_ms`` says when. None where there is none."""
+        there = self._transport.offsets([self._status])[self._status]
+        reader = self._transport.reader({self._status: max(there.begin, there.end - STATUS_LOOK_BACK)})
+        newest = None
+        try:
+            position = max(there.begin, there.end - STATUS_LOOK_BACK)
+            deadline = time.monotonic() + 10.0
+            while position < there.end and time.monotonic() < deadline:
+                for record in reader.poll(0.5):
+                    position = record.offset + 1
+                    found = _readable(record)
+                    newest = found if isinstance(found, JobStatus) else newest
+        finally:
+            reader.close()
+        return newest
+
+    def history(self) -> History:
+        """The job's checkpoint log, folded. Raises JobRefused where a record cannot be read."""
+        keyed = []
+        for record in self._transport.read_all(Partition(self.topics.checkpoints, 0)):
+            found = None if record.value is None else decode(record.value)
+            if found is not None and not isinstance(found, CheckpointLogRecord):
+                raise JobRefused(f"record {record.offset} of {record.partition} is a {type(found).__name__}: not ours")
+            keyed.append(((record.key or b"").decode(errors="replace"), found))
+        return History.of(keyed)
+
+    def running(self, within_s: float = 5.0) -> bool:
+        """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended."""
+        status = self.status()
+        return (
+            status is not None
+            and status.state in ("starting", "running", "failing-over")
+            and (time.time() * 1000 - status.at_ms < within_s * 1000)
+        )
+
+    # ---- asking
+
+    def savepoint(self, timeout_s: float = 120.0) -> CommandReply:
+        """Takes a savepoint; the reply names it."""
+        return self.ask(CommandKind.SAVEPOINT, timeout_s=timeout_s)
+
+    def stop(self, *, savepoint: bool = False, timeout_s: float = 120.0) -> CommandReply:
+        """Ends the run; a later one resumes from the last completed checkpoint, or from the savepoint taken here."""
+        return self.ask(CommandKind.STOP_WITH_SAVEPOINT if savepoint else CommandKind.STOP, timeout_s=timeout_s)
+
+    def request(self, operator: str, payload: bytes, timeout_s: float = 30.0) -> CommandReply:
+        """Asks an operator's coordinator; the reply's payload is what ``handle_request`` returned."""
+        return self.ask(CommandKind.REQUEST, operator=operator, payload=payload, timeout_s=timeout_s)
+
+    def ask(
+        self, kind: CommandKind, *, operator: str = "", payload: bytes = b"", timeout_s: float = 30.0
+    ) -> CommandReply:
+        """Writes a command and waits for the reply. A refusal is a reply; raises JobError when none comes in time."""
+        self.require()
+        command = Command(uuid.uuid4().hex, kind, operator, payload, _issuer())
+        end = self._transport.offsets([self._status])[self._status].end
+        reader = self._transport.reader({self._status: end})
+        try:
+            self._write(command)
+            deadline = time.monotonic() + timeout_s
+            while time.monotonic() < deadline:
+                for record in reader.poll(min(0.5, max(0.0, deadline - time.monotonic()))):
+                    found = _readable(record)
+                    if isinstance(found, CommandReply) and found.command == command.command:
+                        return found
+        finally:
+            reader.close()
+        raise JobError(
+            f"job {self.topics.job} did not answer {kind.value!r} within {timeout_s:g} s: does its coordinator run?"
+            f" (penstock status {self.topics.job}) The command stands in the log: a coordinator that starts later"
+            " executes it"
+        )
+
+    def _write(self, command: Command) -> None:
+        writer = self._transport.writer()
+        failed: list[Exception] = []
+        try:
+            writer.append(self._acks, encode(command), None, lambda _, e: failed.append(e) if e else None)
+            if not writer.flush(30.0) or failed:
+                raise failed[0] if failed else AppendFailed("the broker did not take the command within 30 s")
+        finally:
+            writer.close(0.0)
+
+    def purge(self) -> list[str]:
+        """Deletes every topic of the job and returns their names. Refused while its coordinator runs."""
+        self.require()
+        if self.running():
+            raise JobRefused(f"job {self.topics.job} is running: stop it first (penstock stop {self.topics.job})")
+        names = self._transport.list_topics(self.topics.root)
+        self._transport.delete_topics(names)
+        return names
+
+
+def list_jobs(transport: Transport, prefix: str = DEFAULT_PREFIX) -> list[str]:
+    """Names of the jobs on this broker under ``prefix``."""
+    found = (job_of_topic(topic, prefix) for topic in transport.list_topics(prefix + "."))
+    return sorted(job for job in found if job is not None)
+
+
+def statuses(transport: Transport, prefix: str = DEFAULT_PREFIX) -> Iterator[tuple[str, JobStatus | None]]:
+    """Every job with its newest status."""
+    for job in list_jobs(transport, prefix):
+        try:
+            yield job, JobClient(transport, job, prefix).status()
+        except (TopicMissing, TransportError):
+            yield job, None  # it is being purged, or was never set up whole
+
+
+def _readable(record: LogRecord) -> object:
+    try:
+        return decode(record.value)
+    except UnreadableRecord:
+        return None
+
+
+def _issuer() -> str:
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a container's user may have no name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"

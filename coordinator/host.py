@@ -1,0 +1,344 @@
+"""A user's coordinator in its surroundings: callbacks in, sends and results out (the API of :mod:`.api`)."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from ..schemas.errors import Backpressure, ConfigurationError, EventTooLarge, StateError
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import OperatorSettings
+from ..schemas.state import StateHandle
+from ..schemas.user_codec import Codec
+from .api import EventContext, OperatorCoordinator
+from .futures import EventFuture, Ledger
+from .mailbox import Mailbox
+from .protocol import effects, inputs
+from .protocol.stream import EventStream
+from .timers import Timer, Timers
+
+LoadState = Callable[[StateHandle], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorSpec:
+    """How an operator's coordinator is made, and how its events and states travel."""
+
+    factory: Callable[[], OperatorCoordinator]
+    codec: Codec
+    state_codec: Codec
+
+
+class OperatorHost:
+    """One operator's coordinator. Callbacks are made on the coordinator's thread; the rest is for any thread."""
+
+    def __init__(
+        self,
+        job: str,
+        settings: OperatorSettings,
+        spec: CoordinatorSpec,
+        mailbox: Mailbox,
+        timers: Timers,
+        workers: ThreadPoolExecutor,
+        load_state: LoadState,
+        event_bytes_max: int,
+    ) -> None:
+        self.job = job
+        self.settings = settings
+        self.spec = spec
+        self.mailbox = mailbox
+        self.event_bytes_max = event_bytes_max
+        self.epoch = 0
+        self.numbers: dict[str, float] = defaultdict(float)
+        self.ledgers: dict[EventStream, Ledger] = {}
+        """Of the streams that have not failed."""
+        self._timers = timers
+        self._workers = workers
+        self._load_state = load_state
+        self._settled = threading.Condition()
+        self._thread = threading.get_ident()
+        self._writable: list[tuple[int, Callable[[], object]]] = []
+        self.coordinator = spec.factory()
+        if not isinstance(self.coordinator, OperatorCoordinator):
+            raise ConfigurationError(
+                f"the coordinator of operator {settings.name!r} must be a penstock.OperatorCoordinator, and its factory"
+                f" returned {type(self.coordinator).__name__}"
+            )
+        self.coordinator.context = _Context(self)
+
+    # ---- callbacks, on the coordinator's thread
+
+    def call(self, call: effects.Call) -> None:
+        """Makes the callback. Whatever user code raises goes through."""
+        user = self.coordinator
+        match call:
+            case effects.CallReset():
+                user.reset_to_checkpoint(call.checkpoint_id, self._state(call))
+            case effects.CallStart():
+                user.start()
+            case effects.CallEvents():
+                context = EventContext(call.belongs_to)
+                decode = self.spec.codec.decode
+                for event in call.events:
+                    user.handle_event_from_operator(call.subtask, call.attempt, decode(event), context)
+            case effects.CallCheckpoint():
+                user.checkpoint_coordinator(call.checkpoint_id, _Result(self, call.checkpoint_id))
+            case effects.CallComplete():
+                user.notify_checkpoint_complete(call.checkpoint_id)
+            case effects.CallAborted():
+                user.notify_checkpoint_aborted(call.checkpoint_id)
+            case effects.CallSubtaskReset():
+                user.subtask_reset(call.subtask, call.checkpoint_id)
+            case effects.CallReady():
+                user.execution_attempt_ready(call.subtask, call.attempt, self._gateway(call))
+            case effects.CallFailed():
+                user.execution_attempt_failed(call.subtask, call.attempt, call.reason)
+            case effects.CallRequest():
+                self.mailbox.post(self._answer(call))
+
+    def _answer(self, call: effects.CallRequest) -> inputs.RequestAnswered:
+        """A request that user code refuses by raising concerns its sender alone: the job goes on."""
+        codec = self.spec.codec
+        try:
+            answer = codec.encode(self.coordinator.handle_request(codec.decode(call.payload)))
+        except Exception as error:
+            return inputs.RequestAnswered(call.offset, False, f"{type(error).__name__}: {error}", b"")
+        return inputs.RequestAnswered(call.offset, True, "answered", answer)
+
+    def _state(self, call: effects.CallReset) -> Any:
+        if call.state is None:
+            return None
+        try:
+            return self.spec.state_codec.decode(self._load_state(call.state))
+        except StateError as error:
+            raise StateError(
+                f"checkpoint {call.checkpoint_id} of job {self.job} cannot be restored: the state of the coordinator of"
+                f" {call.operator} cannot be read back: {error}. Name an older one: --from-checkpoint N (penstock"
+                f" checkpoints {self.job} lists them)"
+            ) from error
+
+    def _gateway(self, call: effects.CallReady) -> _Gateway:
+        ledger = self.ledgers.get(call.stream)
+        if ledger is None:
+            ledger = self.ledgers[call.stream] = Ledger(call.stream, self.settings.name, self._settled)
+            ledger.forbidden_thread = self._thread
+        return _Gateway(self, ledger, call.subtask, call.attempt)
+
+    def settle(self, stream: EventStream) -> None:
+        """The stream has moved: its futures settle."""
+        ledger = self.ledgers.get(stream)
+        if ledger is not None:
+            if stream.failure is not None:
+                del self.ledgers[stream]
+            ledger.settle()
+
+    def call_writable(self) -> None:
+        """Tells those who wait for room that there is some."""
+        if not self._writable:
+            return
+        due = [(subtask, fn) for subtask, fn in self._writable if self._is_writable(subtask)]
+        self._writable = [entry for entry in self._writable if entry not in due]
+        for _, fn in due:
+            fn()
+
+    def _is_writable(self, subtask: int) -> bool:
+        streams = [ledger for ledger in self.ledgers.values() if ledger.stream.subtask.index == subtask]
+        unhandled = max((ledger.promised - ledger.stream.handled_through for ledger in streams), default=0)
+        unsent = self.mailbox.unsent_bytes[self.settings.name]
+        return unhandled <= self.settings.max_unhandled // 2 and unsent <= self.settings.max_unsent_bytes // 2
+
+    # ---- for user code, from any thread
+
+    def run(self, name: str, fn: Callable[[], object]) -> None:
+        """Posts user code; what it raises is the coordinator's failure, in the epoch it was posted in."""
+        epoch = self.epoch
+
+        def guarded() -> None:
+            if epoch == self.epoch:
+                self.guard(name, fn)
+
+        self.mailbox.post(guarded)
+
+    def guard(self, name: str, fn: Callable[[], object]) -> None:
+        try:
+            fn()
+        except Exception as error:
+            self.raised(name, error)
+
+    def raised(self, callback: str, error: BaseException | str) -> None:
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        self.mailbox.post(inputs.CoordinatorRaised(self.settings.name, self.epoch, callback, text))
+
+    def after(self, delay_s: float, fn: Callable[[], object]) -> Timer:
+        epoch = self.epoch
+        return self._timers.add(delay_s, lambda: self.guard("call_later", fn) if epoch == self.epoch else None)
+
+    def every(self, interval_s: float, fn: Callable[[], object]) -> Timer:
+        if not interval_s > 0:
+            raise ConfigurationError(f"call_every needs an interval above 0 seconds, not {interval_s!r}")
+        return self._timers.add(interval_s, lambda: self.guard("call_every", fn), every_s=interval_s)
+
+    def work(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
+        epoch = self.epoch
+
+        def worker() -> None:
+            result, error = None, None
+            try:
+                result = fn()
+            except Exception as raised:
+                error = raised
+            if epoch == self.epoch:
+                self.run("call_async", lambda: on_result(result, error))
+
+        self._workers.submit(worker)
+
+    def when_writable(self, subtask: int, fn: Callable[[], object]) -> None:
+        self.run("on_writable", lambda: self._writable.append((subtask, fn)))
+
+    def reset_epoch(self, epoch: int) -> None:
+        """A global failover: what was posted before is dropped when its turn comes."""
+        self.epoch = epoch
+        self._writable.clear()
+
+
+class _Gateway:
+    __slots__ = ("_attempt", "_bytes_max", "_encode", "_host", "_ledger", "_subtask")
+
+    def __init__(self, host: OperatorHost, ledger: Ledger, subtask: int, attempt: int) -> None:
+        self._host = host
+        self._ledger = ledger
+        self._subtask = subtask
+        self._attempt = attempt
+        self._encode = host.spec.codec.encode
+        self._bytes_max = host.event_bytes_max
+
+    @property
+    def subtask(self) -> int:
+        return self._subtask
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    def send_event(self, event: Any) -> EventFuture:
+        data = self._encode(event)
+        ledger, host = self._ledger, self._host
+        if len(data) > self._bytes_max:
+            raise EventTooLarge(
+                f"an event of {len(data)} bytes to {ledger.stream.subtask}: the broker takes at most"
+                f" {self._bytes_max}; send a reference to the data instead"
+            )
+        settings = host.settings
+        if ledger.promised - ledger.stream.handled_through >= settings.max_unhandled and ledger.stream.failure is None:
+            raise Backpressure(
+                f"{settings.max_unhandled} events to {ledger.stream.subtask} are not handled yet (max_unhandled);"
+                " context.on_writable(subtask, fn) says when to go on"
+            )
+        if host.mailbox.unsent_bytes[settings.name] > settings.max_unsent_bytes:
+            raise Backpressure(
+                f"operator {settings.name} has more than {settings.max_unsent_bytes} bytes of events on their way to"
+                " the broker (max_unsent_bytes); context.on_writable(subtask, fn) says when to go on"
+            )
+        return EventFuture(ledger, host.mailbox.send(ledger, data))
+
+    def fail_attempt(self, cause: BaseException | str) -> None:
+        subtask = SubtaskId(self._host.settings.name, self._subtask)
+        text = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, text))
+
+    def __repr__(self) -> str:
+        return f"<gateway to {self._ledger.stream.subtask} attempt {self._attempt}>"
+
+
+class _Result:
+    """One checkpoint future."""
+
+    def __init__(self, host: OperatorHost, checkpoint_id: int) -> None:
+        self._host = host
+        self._checkpoint_id = checkpoint_id
+        self._lock = threading.Lock()
+        self._done = False
+
+    def complete(self, state: Any) -> None:
+        data = None if state is None else self._host.spec.state_codec.encode(state)
+        self._once()
+        operator = self._host.settings.name
+        self._host.mailbox.post(inputs.StateCompleted(operator, self._checkpoint_id, data))
+
+    def fail(self, error: BaseException | str) -> None:
+        self._once()
+        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+        self._host.mailbox.post(inputs.StateFailed(self._host.settings.name, self._checkpoint_id, text))
+
+    def _once(self) -> None:
+        with self._lock:
+            if self._done:
+                raise RuntimeError(
+                    f"the future of checkpoint {self._checkpoint_id} has been completed or failed before"
+                )
+            self._done = True
+
+
+class _Metrics:
+    def __init__(self, numbers: dict[str, float]) -> None:
+        self._numbers = numbers
+        self._lock = threading.Lock()
+
+    def increment(self, name: str, by: float = 1.0) -> None:
+        with self._lock:
+            self._numbers[name] += by
+
+    def set(self, name: str, value: float) -> None:
+        self._numbers[name] = value
+
+
+class _Context:
+    def __init__(self, host: OperatorHost) -> None:
+        self._host = host
+        self._metrics = _Metrics(host.numbers)
+
+    @property
+    def operator(self) -> str:
+        return self._host.settings.name
+
+    @property
+    def job(self) -> str:
+        return self._host.job
+
+    @property
+    def parallelism(self) -> int:
+        return self._host.settings.parallelism
+
+    @property
+    def epoch(self) -> int:
+        return self._host.epoch
+
+    @property
+    def metrics(self) -> _Metrics:
+        return self._metrics
+
+    def run_in_coordinator(self, fn: Callable[[], object]) -> None:
+        self._host.run("run_in_coordinator", fn)
+
+    def call_later(self, delay_s: float, fn: Callable[[], object]) -> Timer:
+        return self._host.after(delay_s, fn)
+
+    def call_every(self, interval_s: float, fn: Callable[[], object]) -> Timer:
+        return self._host.every(interval_s, fn)
+
+    def call_async(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
+        self._host.work(fn, on_result)
+
+    def on_writable(self, subtask: int, fn: Callable[[], object]) -> None:
+        if subtask not in range(self._host.settings.parallelism):
+            raise ConfigurationError(
+                f"operator {self.operator!r} has subtasks 0 to {self.parallelism - 1}, not {subtask!r}"
+            )
+        self._host.when_writable(subtask, fn)
+
+    def fail_job(self, cause: BaseException | str) -> None:
+        self._host.raised("fail_job", cause)

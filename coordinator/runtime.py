@@ -1,0 +1,565 @@
+"""The coordinator's runtime: polls, feeds the core, performs its effects in order. Every decision is the core's.
+
+Threads: the coordinator's own (``run``), one that reads the acks topic ahead of it within a bound, a few workers for
+state storage and user code's ``call_async``. All meet in the mailbox.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import assert_never
+
+from ..schemas.acks import AcksRecord
+from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.codec import Record, decode, encode
+from ..schemas.errors import (
+    Fenced,
+    JobRefused,
+    OutcomeUnknown,
+    PenstockError,
+    PositionUnavailable,
+    StateError,
+    TransportError,
+    UnreadableRecord,
+)
+from ..schemas.events import EventFrame, EventsRecord, Start, Stop
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import JobSettings
+from ..schemas.state import StateHandle
+from ..schemas.status import JobStatus
+from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Reader, Transport, Writer
+from ..transport.state_storage import StateStorage
+from .host import CoordinatorSpec, OperatorHost
+from .mailbox import Item, Mailbox
+from .protocol import effects, inputs
+from .protocol.core import CoordinatorCore
+from .protocol.effects import Ending
+from .protocol.history import Keyed
+from .protocol.inputs import Restore
+from .protocol.state import Phase
+from .status import job_status
+from .timers import Timers
+
+_log = logging.getLogger(__name__)
+
+ACKS_BACKLOG_MAX = 10_000
+"""Records read ahead of the coordinator's thread."""
+_RECORD_HEADROOM = 2_048
+"""Bytes that a frame around one event may take."""
+_TRUNCATE_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOutcome:
+    """How a coordinator instance ended."""
+
+    ending: Ending
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """What the host of a coordinator chooses."""
+
+    restore: Restore = Restore.LATEST
+    restore_checkpoint: int = -1
+    status_interval_s: float = 1.0
+    on_silent: Callable[[SubtaskId, str, str], None] | None = None
+    """Called with (subtask, task, cause) when an attempt is failed as silent: end its task, if you can."""
+    on_status: Callable[[JobStatus], None] | None = None
+    """Called with each status, on the coordinator's thread; must not block."""
+    deadline_s: float = 60.0
+    """Seconds for each step of start-up and for each commit."""
+
+
+@dataclass
+class _Logs:
+    """The open ends of the job's topics."""
+
+    checkpoints: FencedLog
+    events: Writer
+    side: Writer
+    """For heartbeats, status and replies, whose loss is harmless."""
+    events_epoch: int = 0
+
+
+@dataclass
+class _Truncation:
+    """The newest offsets below which nothing is needed; truncating lags behind, and only the newest matters."""
+
+    wanted: effects.Truncate | None = None
+    at: float = 0.0
+    running: bool = False
+
+
+class CoordinatorRuntime:
+    """One coordinator instance of one job: make it, ``run`` it once, drop it."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        coordinators: Mapping[str, CoordinatorSpec],
+        transport: Transport,
+        options: CoordinatorOptions | None = None,
+    ) -> None:
+        self.settings = settings
+        self.options = options or CoordinatorOptions()
+        self.instance = uuid.uuid4().hex
+        self._specs = coordinators
+        self._transport = transport
+        self._topics = settings.topics
+        self._core = CoordinatorCore(settings, self.instance)
+        self._mailbox = Mailbox()
+        self._timers = Timers(lambda: self._mailbox.post(_nothing))
+        self._workers = ThreadPoolExecutor(4, thread_name_prefix=f"{settings.name}-coordinator-worker")
+        self._storage = StateStorage(settings.state_storage, settings.topics.root)
+        self._hosts: dict[str, OperatorHost] = {}
+        self._raised: deque[inputs.Input] = deque()
+        self._outcome: CoordinatorOutcome | None = None
+        self._reader_thread: threading.Thread | None = None
+        self._logs: _Logs
+        self._status_at = 0.0
+        self._status = job_status(self._core.job)
+        self._truncation = _Truncation()
+        self._leaving = threading.Event()
+        self._truncation_lock = threading.Lock()
+        self._event_partitions = {s: Partition(self._topics.events(s.operator), s.index) for s in settings.subtasks()}
+        self._acks = Partition(self._topics.acks, 0)
+        self._status_partition = Partition(self._topics.status, 0)
+        self._perform_log = _log.getChild(settings.name)
+
+    # ---- the one loop
+
+    def run(self) -> CoordinatorOutcome:
+        """Coordinates until the job or this instance ends, on the calling thread.
+
+        Raises JobRefused when the job may not start like this, StateError when the checkpoint to restore cannot be
+        read back, TransportError when the broker cannot be reached at the start. Being fenced is an outcome.
+        """
+        try:
+            return self._run()
+        except OutcomeUnknown:
+            raise
+        except Fenced as fenced:
+            return self._ended(Ending.FENCED, str(fenced))
+        finally:
+            self._close()
+
+    def _run(self) -> CoordinatorOutcome:
+        self._start()
+        while self._outcome is None:
+            for item in self._mailbox.take(self._wake_at(), self.settings.frame_linger):
+                self._take(item)
+                if self._outcome is not None:
+                    return self._outcome
+            self._timers.run_due()
+            deadline = self._core.deadline()
+            if deadline is not None and time.monotonic() >= deadline:
+                self._feed(inputs.Tick())
+            for host in self._hosts.values():
+                host.guard("on_writable", host.call_writable)
+            self._tell_status()
+            if self._leaving.is_set():
+                return self._ended(
+                    Ending.STOPPED, "the coordinator's host asked it to leave; the job goes on elsewhere"
+                )
+        return self._outcome
+
+    def leave(self) -> None:
+        """Asks ``run`` to return soon, without ending the job: a successor goes on from the log. From any thread."""
+        self._leaving.set()
+        self._mailbox.post(_nothing)
+
+    @property
+    def began(self) -> bool:
+        """Whether this instance has claimed an epoch: from then on a successor resumes, whatever it was told."""
+        return self._core.job.began
+
+    def status(self) -> JobStatus:
+        """The job as of the last turn of the loop. From any thread."""
+        return self._status
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """The users' own metrics, by operator."""
+        return {name: dict(host.numbers) for name, host in self._hosts.items()}
+
+    def _wake_at(self) -> float:
+        due = [self._core.deadline(), self._timers.next_at(), self._status_at]
+        return min(at for at in due if at is not None)
+
+    def _take(self, item: Item) -> None:
+        if callable(item):
+            item()
+            return
+        if isinstance(item, inputs.Sent):
+            self._mailbox.count_unsent(item.stream.subtask.operator, -sum(map(len, item.events)))
+        self._feed(item)
+
+    def _feed(self, event: inputs.Input) -> None:
+        """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
+        self._perform_all(self._core.handle(event, time.monotonic()))
+        while self._raised and self._outcome is None:
+            self._perform_all(self._core.handle(self._raised.popleft(), time.monotonic()))
+
+    def _perform_all(self, decided: list[effects.Effect]) -> None:
+        for effect in decided:
+            self._perform(effect)
+
+    # ---- start
+
+    def _start(self) -> None:
+        settings, deadline_s = self.settings, self.options.deadline_s
+        self._transport.create_topics(self._topics.specs(settings.parallelism), deadline_s)
+        self._look_before_claiming()
+        checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
+        self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
+        begin = self._begin()
+        for operator in settings.operators:
+            if operator.has_coordinator:
+                self._hosts[operator.name] = OperatorHost(
+                    settings.name,
+                    operator,
+                    self._specs[operator.name],
+                    self._mailbox,
+                    self._timers,
+                    self._workers,
+                    self._load_state,
+                    self._transport.max_record_bytes - _RECORD_HEADROOM,
+                )
+        self._feed(begin)
+        self._reader_thread = threading.Thread(
+            target=self._read_acks, args=(self._core.job.position,), name=f"{settings.name}-acks", daemon=True
+        )
+        self._reader_thread.start()
+
+    def _look_before_claiming(self) -> None:
+        """A start that will be refused must not fence the coordinator that is at work."""
+        try:
+            begin = self._begin(timeout_s=5.0)
+        except JobRefused:
+            raise
+        except TransportError:
+            return  # an open transaction may hide the log's end until the claim aborts it
+        CoordinatorCore(self.settings, self.instance).handle(begin, time.monotonic())
+
+    def _begin(self, timeout_s: float | None = None) -> inputs.Begin:
+        timeout_s = timeout_s or self.options.deadline_s
+        names = [spec.name for spec in self._topics.specs(self.settings.parallelism)]
+        described = self._transport.describe_topics(names, timeout_s)
+        offsets = self._transport.offsets([*self._event_partitions.values(), self._acks], timeout_s)
+        records = self._transport.read_all(Partition(self._topics.checkpoints, 0), timeout_s)
+        return inputs.Begin(
+            tuple(self._readable(record) for record in records),
+            {name: info.topic_id for name, info in described.items()},
+            {subtask: _offsets(offsets[partition]) for subtask, partition in self._event_partitions.items()},
+            _offsets(offsets[self._acks]),
+            int(time.time() * 1000),
+            self.options.restore,
+            self.options.restore_checkpoint,
+        )
+
+    def _readable(self, record: LogRecord) -> Keyed:
+        """An unreadable record in *this* log refuses the start: an older version must not overlook a checkpoint."""
+        key = (record.key or b"").decode(errors="replace")
+        if record.value is None:
+            return key, None
+        try:
+            decoded = decode(record.value)
+        except UnreadableRecord as error:
+            raise JobRefused(
+                f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock"
+                f" that wrote it, or purge the job (penstock purge {self.settings.name})"
+            ) from error
+        if not isinstance(decoded, CheckpointLogRecord):
+            raise JobRefused(f"record {record.offset} of {record.partition} is a {type(decoded).__name__}: not ours")
+        return key, decoded
+
+    # ---- the acks topic, on its own thread
+
+    def _read_acks(self, position: int) -> None:
+        reader: Reader | None = None
+        try:
+            reader = self._transport.reader({self._acks: position})
+            while self._outcome is None:
+                records = reader.poll(0.5)
+                if records:
+                    self._mailbox.post_all([_ack(record) for record in records], ACKS_BACKLOG_MAX)
+        except Exception as error:  # whatever it is, the coordinator's thread must learn of it
+            self._mailbox.post(_raiser(error))
+        finally:
+            if reader is not None:
+                reader.close()
+
+    # ---- effects
+
+    def _perform(self, effect: effects.Effect) -> None:
+        if self._perform_log.isEnabledFor(logging.DEBUG):
+            self._perform_log.debug("job=%s epoch=%s %s", self.settings.name, self._core.job.history.epoch, effect)
+        match effect:
+            case effects.Append():
+                self._append(effect.subtask, effect.record)
+            case effects.Commit():
+                self._commit(effect)
+            case effects.Settle():
+                host = self._hosts.get(effect.stream.subtask.operator)
+                if host is not None:
+                    host.settle(effect.stream)
+            case effects.AppendHeartbeat():
+                self._append_aside(self._acks, effect.record)
+            case effects.Reply():
+                self._append_aside(self._status_partition, effect.reply, effect.reply.command)
+            case effects.ReadAcks():
+                self._reread(effect.begin, effect.end)
+            case effects.ReplaceWriter():
+                self._logs.events.close(0.0)
+                self._logs.events = self._transport.writer()
+            case effects.StoreState():
+                self._workers.submit(self._store, effect)
+            case effects.DeleteStates():
+                self._workers.submit(_logged, self._storage.delete, list(effect.locations))
+            case effects.CollectOrphans():
+                self._workers.submit(_logged, self._collect_orphans, effect)
+            case effects.Truncate():
+                self._truncate(effect)
+            case effects.KillTask():
+                if self.options.on_silent is not None:
+                    self.options.on_silent(effect.subtask, effect.task, effect.cause)
+            case effects.End():
+                self._ended(effect.ending, effect.cause)
+            case (
+                effects.CallReset()
+                | effects.CallStart()
+                | effects.CallEvents()
+                | effects.CallCheckpoint()
+                | effects.CallComplete()
+                | effects.CallAborted()
+                | effects.CallSubtaskReset()
+                | effects.CallReady()
+                | effects.CallFailed()
+                | effects.CallRequest()
+            ):
+                self._call(effect)
+            case _:
+                assert_never(effect)
+
+    def _call(self, call: effects.Call) -> None:
+        host = self._hosts[call.operator]
+        if host.epoch != self._core.job.history.epoch and isinstance(call, effects.CallReset | effects.CallStart):
+            host.reset_epoch(self._core.job.history.epoch)
+        try:
+            host.call(call)
+        except StateError:
+            raise
+        except Exception as error:
+            callback = type(call).__name__.removeprefix("Call")
+            _log.exception(
+                "job=%s operator=%s: the coordinator raised (%s)", self.settings.name, call.operator, callback
+            )
+            text = f"{type(error).__name__}: {error}"
+            self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, text))
+
+    def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
+        partition, epoch = self._event_partitions[subtask], self._core.job.history.epoch
+        size = len(record.payload) if isinstance(record, EventFrame) else 0
+        attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
+        if size:
+            self._mailbox.count_unsent(subtask.operator, size)
+
+        def taken(_: int | None, error: Exception | None) -> None:
+            if size:
+                self._mailbox.count_unsent(subtask.operator, -size)
+            if error is not None:
+                self._mailbox.post(inputs.AppendFailed(epoch, str(error)))
+
+        try:
+            self._logs.events.append(partition, encode(record), f"{subtask.index}:{attempt}".encode(), taken)
+        except TransportError as error:
+            taken(None, error)
+
+    def _append_aside(self, partition: Partition, record: Record, key: str = "") -> None:
+        try:
+            self._logs.side.append(partition, encode(record), key.encode() or None)
+        except TransportError as error:
+            _log.warning("job=%s: %s not written: %s", self.settings.name, type(record).__name__, error)
+            self._logs.side.close(0.0)
+            self._logs.side = self._transport.writer()
+
+    def _commit(self, commit: effects.Commit) -> None:
+        """Blocks until the outcome is known: until then the coordinator handles nothing else."""
+        self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
+        committed = inputs.Committed()
+        if commit.looks_at_ends:
+            wanted = [*self._event_partitions.values(), self._acks]
+            ends = self._transport.offsets(wanted, self.options.deadline_s)
+            committed = inputs.Committed(
+                {subtask: ends[partition].end for subtask, partition in self._event_partitions.items()},
+                ends[self._acks].end,
+            )
+        self._perform_all(self._core.handle(committed, time.monotonic()))
+
+    def _reread(self, begin: int, end: int) -> None:
+        deadline = time.monotonic() + self.options.deadline_s
+        begin = max(begin, self._transport.offsets([self._acks], self.options.deadline_s)[self._acks].begin)
+        if begin < end:
+            reader = self._transport.reader({self._acks: begin})
+            try:
+                self._reread_with(reader, end, deadline)
+            finally:
+                reader.close()
+        self._perform_all(self._core.handle(inputs.RereadEnd(), time.monotonic()))
+
+    def _reread_with(self, reader: Reader, end: int, deadline: float) -> None:
+        while True:
+            records = reader.poll(1.0)
+            for record in records:
+                if record.offset < end and (decoded := _decoded_ack(record)) is not None:
+                    self._core.handle(inputs.Reread(record.offset, decoded), time.monotonic())
+                if record.offset >= end - 1:
+                    return
+            if records:
+                deadline = time.monotonic() + self.options.deadline_s
+            elif time.monotonic() > deadline:
+                raise TransportError(f"{self._acks} could not be read up to offset {end} within its deadline")
+
+    def _load_state(self, handle: StateHandle) -> bytes:
+        if handle.inline is not None:
+            return handle.inline
+        if handle.location is None:
+            raise StateError("its handle names neither bytes nor a location")
+        return self._storage.get(handle.location)
+
+    def _store(self, effect: effects.StoreState) -> None:
+        try:
+            self._storage.put(effect.location, effect.state)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, text))
+        else:
+            handle = StateHandle(len(effect.state), location=effect.location)
+            self._mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
+
+    def _collect_orphans(self, effect: effects.CollectOrphans) -> None:
+        if self.settings.state_storage is None:
+            return
+        unnamed = [
+            location
+            for location in self._storage.list()
+            if location not in effect.named and _epoch_of(location) < effect.epoch
+        ]
+        self._storage.delete(unnamed)
+
+    def _truncate(self, effect: effects.Truncate) -> None:
+        with self._truncation_lock:
+            self._truncation.wanted = effect
+            if self._truncation.running or time.monotonic() < self._truncation.at + _TRUNCATE_EVERY_S:
+                return
+            self._truncation.running = True
+            self._truncation.at = time.monotonic()
+        self._workers.submit(_logged, self._truncate_now)
+
+    def _truncate_now(self) -> None:
+        try:
+            with self._truncation_lock:
+                wanted, self._truncation.wanted = self._truncation.wanted, None
+            if wanted is not None:
+                positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
+                self._transport.truncate({**positions, self._acks: wanted.acks})
+        finally:
+            with self._truncation_lock:
+                self._truncation.running = False
+
+    # ---- status and end
+
+    def _tell_status(self) -> None:
+        if time.monotonic() < self._status_at:
+            return
+        self._status_at = time.monotonic() + self.options.status_interval_s
+        if self._core.job.phase is not Phase.ENDED:
+            self._publish(job_status(self._core.job))
+
+    def _publish(self, status: JobStatus) -> None:
+        self._status = status
+        self._append_aside(self._status_partition, status, "status")
+        if self.options.on_status is not None:
+            self.options.on_status(status)
+
+    def _ended(self, ending: Ending, cause: str) -> CoordinatorOutcome:
+        level = logging.ERROR if ending is Ending.FAILED else logging.INFO
+        _log.log(level, "job=%s: this coordinator ends (%s): %s", self.settings.name, ending.value, cause)
+        self._outcome = CoordinatorOutcome(ending, cause)
+        status = job_status(self._core.job, ending.value, cause)
+        if ending is Ending.FENCED:
+            self._status = status  # the successor writes the job's status now
+        elif hasattr(self, "_logs"):
+            self._publish(status)
+        return self._outcome
+
+    def _close(self) -> None:
+        if self._outcome is None:
+            self._outcome = CoordinatorOutcome(Ending.FAILED, "the coordinator instance broke off")
+        self._mailbox.close()
+        for name, host in self._hosts.items():
+            try:
+                host.coordinator.close()
+            except Exception:
+                _log.exception("job=%s operator=%s: close() of the coordinator raised", self.settings.name, name)
+        self._workers.shutdown(wait=False, cancel_futures=True)
+        if hasattr(self, "_logs"):
+            keeps = 0.0 if self._outcome.ending is Ending.FENCED else 5.0
+            self._logs.events.close(keeps)
+            self._logs.side.close(keeps)
+            self._logs.checkpoints.close()
+        if self._reader_thread is not None:
+            self._reader_thread.join(10.0)
+
+
+def _nothing() -> None:
+    """Posted to wake the loop."""
+
+
+def _raiser(error: Exception) -> Callable[[], None]:
+    def reraise() -> None:
+        if isinstance(error, PositionUnavailable):
+            raise Fenced(f"the acks topic was truncated past this coordinator: another one is at work ({error})")
+        raise error
+
+    return reraise
+
+
+def _logged(work: Callable[..., None], *args: object) -> None:
+    """Work whose failure is harmless, but not silent."""
+    try:
+        work(*args)
+    except Exception as error:
+        level = logging.WARNING if isinstance(error, PenstockError) else logging.ERROR
+        _log.log(level, "%s failed: %s", getattr(work, "__name__", work), error)
+
+
+def _offsets(found: OffsetRange) -> inputs.Offsets:
+    return inputs.Offsets(found.begin, found.end)
+
+
+def _decoded_ack(record: LogRecord) -> AcksRecord | None:
+    try:
+        decoded = decode(record.value)
+    except UnreadableRecord as error:
+        _log.warning("record %s of %s kept out: %s", record.offset, record.partition, error)
+        return None
+    return decoded if isinstance(decoded, AcksRecord) else None
+
+
+def _ack(record: LogRecord) -> inputs.AckRead:
+    return inputs.AckRead(record.offset, record.timestamp_ms, _decoded_ack(record))
+
+
+def _epoch_of(location: str) -> int:
+    """State names are ``<checkpoint>/<epoch>/...``; a name of another shape is left alone."""
+    parts = location.split("/")
+    return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 1 << 62

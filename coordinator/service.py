@@ -1,0 +1,102 @@
+"""A coordinator and its host: starts another instance when one breaks off, within the restart budget (section 4)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from ..schemas.errors import JobFailed, JobRefused, PenstockError, StateError
+from ..schemas.settings import RestartStrategy
+from ..schemas.status import JobStatus
+from .protocol.restarts import RestartBudget
+from .runtime import CoordinatorOutcome, CoordinatorRuntime
+
+_log = logging.getLogger(__name__)
+
+MakeRuntime = Callable[[bool], CoordinatorRuntime]
+"""Makes an instance; told whether it is the first, because a later one resumes whatever the first was told."""
+
+
+class CoordinatorService:
+    """Runs a job's coordinator on a thread of its own until the job ends, somebody else takes over, or ``leave``.
+
+    An instance that breaks off for another reason (a commit without an answer, a broker that is gone for too long, a
+    bug) is followed by a new one; being fenced or refused is final.
+    """
+
+    def __init__(self, make_runtime: MakeRuntime, restart: RestartStrategy) -> None:
+        self._make_runtime = make_runtime
+        self._budget = RestartBudget(restart)
+        self._runtime: CoordinatorRuntime | None = None
+        self._leaving = threading.Event()
+        self._done = threading.Event()
+        self._outcome: CoordinatorOutcome | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
+
+    def start(self) -> CoordinatorService:
+        self._thread.start()
+        return self
+
+    @property
+    def runtime(self) -> CoordinatorRuntime | None:
+        """The current instance."""
+        return self._runtime
+
+    def status(self) -> JobStatus | None:
+        """The newest status, None before the first instance was made."""
+        return None if self._runtime is None else self._runtime.status()
+
+    def leave(self) -> None:
+        """Ends the instance but not the job."""
+        self._leaving.set()
+        if self._runtime is not None:
+            self._runtime.leave()
+
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
+        """How it ended, None where it has not within ``timeout`` seconds.
+
+        Raises what made it give up: JobRefused, StateError, JobFailed past the restart budget.
+        """
+        if not self._done.wait(timeout):
+            return None
+        self._thread.join(10.0)
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._run_instances()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._done.set()
+
+    def _run_instances(self) -> CoordinatorOutcome:
+        first = True
+        while True:
+            self._runtime = self._make_runtime(first)
+            if self._leaving.is_set():
+                self._runtime.leave()
+            try:
+                return self._runtime.run()
+            except (JobRefused, StateError):
+                raise
+            except Exception as error:
+                if first and isinstance(error, PenstockError) and not self._runtime.began:
+                    raise
+                self._pause(error)
+            first = first and not self._runtime.began
+
+    def _pause(self, error: Exception) -> None:
+        delay = self._budget.spend(time.monotonic())
+        if delay is None:
+            raise JobFailed(f"the coordinator broke off too often; the last cause: {error}") from error
+        _log.warning("the coordinator broke off and is started again in %.1f s", delay, exc_info=error)
+        self._leaving.wait(delay)

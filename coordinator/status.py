@@ -1,0 +1,79 @@
+"""A job at one instant, as people and metrics see it: read from the core's state, never written to it."""
+
+from __future__ import annotations
+
+from ..schemas.ids import NO_ATTEMPT
+from ..schemas.settings import OperatorSettings
+from ..schemas.status import JobStatus, OperatorStatus, PendingStatus, SubtaskStatus
+from .protocol import checkpoints
+from .protocol.state import JobState, Phase, Slot, SlotPhase
+
+_STATES = {
+    Phase.NEW: "starting",
+    Phase.CLAIMING: "starting",
+    Phase.CATCHING_UP: "starting",
+    Phase.RUNNING: "running",
+    Phase.BACKING_OFF: "failing-over",
+    Phase.ENDED: "ended",
+}
+
+
+def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobStatus:
+    """What the coordinator knows now. ``state`` and ``cause`` override what follows from its phase."""
+    statistics = job.statistics
+    return JobStatus(
+        job=job.settings.name,
+        instance=job.instance,
+        state=state or _STATES[job.phase],
+        cause=cause or ("" if job.phase is not Phase.BACKING_OFF else job.failover_cause),
+        at_ms=job.wall_ms(),
+        run="" if job.run is None else job.run[0],
+        epoch=job.history.epoch,
+        last_completed=job.history.last_id,
+        checkpoints_completed=statistics.completed,
+        checkpoints_aborted=statistics.aborted,
+        last_duration_s=statistics.last_duration_s,
+        failovers_region=statistics.region_failovers,
+        failovers_global=statistics.global_failovers,
+        last_failure=statistics.last_failure,
+        dropped=dict(statistics.dropped),
+        pending=_pending(job),
+        operators=tuple(_operator(job, operator) for operator in job.settings.operators),
+    )
+
+
+def _pending(job: JobState) -> tuple[PendingStatus, ...]:
+    if job.epoch is None:
+        return ()
+    return tuple(
+        PendingStatus(p.id, p.savepoint, job.now - p.triggered_at, checkpoints.waits_for(job, p))
+        for p in job.epoch.pending.values()
+    )
+
+
+def _operator(job: JobState, operator: OperatorSettings) -> OperatorStatus:
+    slots = {} if job.epoch is None else job.epoch.slots
+    shown = [_subtask(job, slot) for subtask, slot in slots.items() if subtask.operator == operator.name]
+    return OperatorStatus(operator.name, operator.parallelism, operator.on_failover.value, tuple(shown))
+
+
+def _subtask(job: JobState, slot: Slot) -> SubtaskStatus:
+    attempt, stream, waiting = slot.attempt, slot.stream, job.hellos.get(slot.subtask)
+    phase = {SlotPhase.LIVE: "running", SlotPhase.DONE: "finished", SlotPhase.ABSENT: "absent"}[slot.phase]
+    if phase == "absent" and waiting is not None:
+        phase = "waiting"
+    hello = attempt.hello if attempt is not None else waiting.hello if waiting is not None else None
+    return SubtaskStatus(
+        subtask=slot.subtask.index,
+        attempt=NO_ATTEMPT if attempt is None else attempt.id,
+        phase=phase,
+        host="" if hello is None else hello.host,
+        gateway=("closed for " + ", ".join(map(str, slot.gateway.closed))) if slot.gateway.closed else "open",
+        sent=0 if stream is None else stream.appended_through,
+        handled=0 if stream is None else stream.handled_through,
+        held=slot.gateway.held_events,
+        received=slot.events_received,
+        failures=job.statistics.failures[slot.subtask],
+        step="" if attempt is None else attempt.step,
+        silent_s=0.0 if attempt is None else max(0.0, job.clock.seconds - attempt.seen_at),
+    )

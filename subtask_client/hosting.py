@@ -1,0 +1,179 @@
+"""The user's object of one attempt: made, opened, restored, called, closed; its values through the codecs."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from ..schemas.errors import ConfigurationError, PenstockError, StateError, SubtaskError, UnreadableRecord
+from ..schemas.events import Start
+from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from ..schemas.settings import JobSettings
+from ..schemas.state import StateHandle
+from ..schemas.user_codec import BytesCodec, Codec
+from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
+from .metrics import Metrics
+from .steps import Steps
+from .uploads import Storage
+
+_CAUSE_LENGTH_MAX = 4_000
+_FRAMES_MAX = 8
+
+
+def cause_of(error: BaseException) -> str:
+    """An error as one text for people: what, and the last few places it came through."""
+    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, PenstockError):
+        places = ""
+    else:
+        frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
+        places = "".join(f"\n  {f.filename}:{f.lineno} in {f.name}: {f.line}" for f in frames)
+    text = what + places
+    return text if len(text) <= _CAUSE_LENGTH_MAX else text[: _CAUSE_LENGTH_MAX - 4] + " ..."
+
+
+class Host:
+    """Holds at most one object of the user's at a time. Its methods raise whatever user code raises."""
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        subtask: SubtaskId,
+        factory: Callable[[], Subtask],
+        *,
+        codec: Codec,
+        state_codec: Codec,
+        storage: Storage,
+        send: Callable[[bytes], None],
+        log: logging.LoggerAdapter[Any],
+    ) -> None:
+        self._settings, self._subtask, self._factory = settings, subtask, factory
+        self._codec, self._state_codec, self._storage = codec, state_codec, storage
+        self._send_bytes, self._log = send, log
+        self._decode = None if isinstance(codec, BytesCodec) else codec.decode
+        self._object: Subtask | None = None
+        self._context: Context | None = None
+        self.metrics = Metrics()
+        """Of the present attempt."""
+        self.has_poll = False
+        """Whether the object has work of its own."""
+
+    @property
+    def _user(self) -> Subtask:
+        assert self._object is not None
+        return self._object
+
+    def open(self, start: Start) -> None:
+        state = self._load(start) if start.checkpoint_id != NO_CHECKPOINT else None
+        self._object = self._factory()
+        if not isinstance(self._object, Subtask):
+            what, self._object = type(self._object).__name__, None
+            raise ConfigurationError(
+                f"operator {self._subtask.operator!r}: its subtask factory made a {what}; it must make a"
+                " penstock.Subtask"
+            )
+        self.has_poll = type(self._object).poll is not Subtask.poll
+        self.metrics = Metrics()
+        encode = self._codec.encode
+        send_bytes = self._send_bytes
+        self._context = Context(
+            job=self._settings.name,
+            operator=self._subtask.operator,
+            subtask=self._subtask.index,
+            parallelism=self._settings.operator(self._subtask.operator).parallelism,
+            fencing_token=FencingToken(start.epoch, start.attempt),
+            metrics=self.metrics,
+            send=lambda event: send_bytes(encode(event)),
+        )
+        self._object.open(self._context)
+        if start.checkpoint_id != NO_CHECKPOINT:
+            self._object.restore_state(start.checkpoint_id, state)
+
+    def handle(self, events: list[bytes], steps: Steps) -> None:
+        """The one hot loop: beside the user's handler it does nothing but count (in ``steps.done``)."""
+        handle, decode = self._user.handle_operator_event, self._decode
+        done = 0
+        if decode is None:
+            for event in events:
+                handle(event)
+                done += 1
+                steps.done = done
+        else:
+            for event in events:
+                handle(decode(event))
+                done += 1
+                steps.done = done
+
+    def poll(self) -> PollResult:
+        result = self._user.poll()
+        if not isinstance(result, Progress | Idle | Finished):
+            raise ConfigurationError(
+                f"{self._who}: poll returned {result!r}; it must return Progress(), Idle(seconds) or Finished()"
+            )
+        return result
+
+    def snapshot(self, checkpoint_id: int) -> bytes | None:
+        state = self._user.snapshot_state(checkpoint_id)
+        if state is None:
+            return None
+        try:
+            return self._state_codec.encode(state)
+        except ConfigurationError as error:
+            raise ConfigurationError(
+                f"{self._who}: snapshot_state({checkpoint_id}) returned a {type(state).__name__} that its state codec"
+                f" {self._state_codec!r} does not take: {error}. Return bytes, or give operator"
+                f" {self._subtask.operator!r} a state codec that fits"
+            ) from error
+
+    def notify_completed(self, checkpoint_id: int) -> None:
+        self._user.notify_checkpoint_complete(checkpoint_id)
+
+    def notify_aborted(self, checkpoint_id: int) -> None:
+        self._user.notify_checkpoint_aborted(checkpoint_id)
+
+    def close(self) -> None:
+        """Closes the object, if there is one; what that raises is logged."""
+        user, self._object = self._object, None
+        if self._context is not None:
+            self._context.end()
+            self._context = None
+        self.has_poll = False
+        if user is None:
+            return
+        try:
+            user.close()
+        except Exception:
+            self._log.exception("close() raised; the attempt is over anyway")
+
+    def _load(self, start: Start) -> Any:
+        handle = start.state
+        if handle is None:
+            return None
+        data = self._bytes_of(start, handle)
+        try:
+            return self._state_codec.decode(data)
+        except UnreadableRecord as error:
+            raise StateError(
+                f"{self._who}: its state in checkpoint {start.checkpoint_id} cannot be read: {error}. Name the version"
+                " that wrote it to the codec, or go back to an older checkpoint"
+            ) from error
+
+    def _bytes_of(self, start: Start, handle: StateHandle) -> bytes:
+        if handle.inline is not None:
+            data = handle.inline
+        elif handle.location is not None:
+            data = self._storage.get(handle.location)
+        else:
+            raise SubtaskError(f"{self._who}: Start names a state of checkpoint {start.checkpoint_id} without a place")
+        if len(data) != handle.size:
+            raise StateError(
+                f"{self._who}: its state in checkpoint {start.checkpoint_id} has {len(data)} bytes and should have"
+                f" {handle.size}; an older retained checkpoint can be named on the command line"
+            )
+        return data
+
+    @property
+    def _who(self) -> str:
+        return f"subtask {self._subtask} of job {self._settings.name!r}"

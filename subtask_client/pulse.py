@@ -1,0 +1,56 @@
+"""The thread that keeps a subtask's heart beating, whatever its user code does (protocol, sections 6 and 8)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+HANDLED_THROUGH_INTERVAL_S = 0.05
+"""At the latest so often is the handled-through sequence sent while events are handled (section 6)."""
+
+
+class Pulse:
+    """Calls ``beat(periodic=True)`` every ``interval_s``, and ``beat(periodic=False)`` every 50 ms while
+    ``handling()``; :meth:`touch` tells that handling has begun. Idle, it wakes for its periodic beats only."""
+
+    def __init__(self, interval_s: float, beat: Callable[[bool], None], handling: Callable[[], bool]) -> None:
+        self._interval_s, self._beat, self._handling = interval_s, beat, handling
+        self._wake = threading.Event()
+        self._busy = False
+        self._ended = False
+        self._thread = threading.Thread(target=self._run, name="penstock-pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def touch(self) -> None:
+        """Cheap: to be called after ``handling()`` has become true."""
+        if not self._busy:
+            self._busy = True
+            self._wake.set()
+
+    def close(self) -> None:
+        self._ended = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(5.0)
+
+    def _run(self) -> None:
+        periodic_at = time.monotonic() + self._interval_s
+        while not self._ended:
+            busy = self._busy
+            until = min(periodic_at, time.monotonic() + HANDLED_THROUGH_INTERVAL_S) if busy else periodic_at
+            self._wake.wait(max(0.0, until - time.monotonic()))
+            self._wake.clear()
+            if self._ended:
+                return
+            if time.monotonic() >= periodic_at:
+                periodic_at = time.monotonic() + self._interval_s
+                self._beat(True)
+            elif busy:
+                self._beat(False)
+            if busy and not self._handling():
+                self._busy = False
+                if self._handling():  # began just now, and found the flag still up
+                    self._busy = True

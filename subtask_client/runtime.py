@@ -1,0 +1,463 @@
+"""Runs one subtask: polls its events partition, feeds the core, performs what the core asks for, in order."""
+
+from __future__ import annotations
+
+import math
+import socket
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple, TypeVar, assert_never, get_args
+
+from ..schemas import events
+from ..schemas.acks import OperatorEventFrame
+from ..schemas.codec import decode
+from ..schemas.errors import (
+    AppendFailed,
+    BrokerUnreachable,
+    PositionUnavailable,
+    StartTimeout,
+    Superseded,
+    UnreadableRecord,
+)
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import JobSettings
+from ..schemas.user_codec import CodecSpec, codec_for
+from ..transport.ports import LogRecord, Partition, Reader, Transport
+from ..transport.state_storage import StateStorage
+from .api import Finished, Idle, Progress, Subtask
+from .hosting import Host, cause_of
+from .outgoing import Outgoing
+from .protocol import effects as do
+from .protocol import inputs as on
+from .protocol.config import RECORD_HEADROOM_BYTES, CoreConfig
+from .protocol.core import Phase, SubtaskCore
+from .protocol.effects import Departure, Effect
+from .pulse import Pulse
+from .steps import Steps
+from .trace import Trace
+from .uploads import Storage, Uploads
+
+T = TypeVar("T")
+
+TURN_MAX_S = 0.02
+"""After so long a turn of the loop ends, although more was fetched: frames leave, own work goes on."""
+IDLE_WAIT_MAX_S = 0.25
+"""So often an idle loop looks whether it is to leave, and whether its writer still stands."""
+UPLOAD_WAIT_MAX_S = 0.01
+FLUSH_TIMEOUT_S = 5.0
+_RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
+_EVENTS_RECORDS = get_args(events.EventsRecord)
+
+
+class Ending(StrEnum):
+    STOPPED = "stopped"
+    """The coordinator, or this process, wants no more of it."""
+    FINISHED = "finished"
+    """Its work is done, and a completed checkpoint contains that."""
+
+
+class SubtaskOutcome(NamedTuple):
+    """How a subtask returned normally: its task has nothing to retry."""
+
+    ending: Ending
+    reason: str
+
+
+class SubtaskRuntime:
+    """One instance of a subtask, in the thread that calls :meth:`run`; its topics must exist.
+
+    ``factory`` makes the user's object, a new one for every attempt. ``codec`` is for events both ways,
+    ``state_codec`` for states (see :func:`penstock.schemas.user_codec.codec_for`). ``run`` is the id of the run it
+    belongs to, ``task`` what the runner calls the task that hosts it. ``stop_requested``, once set, makes it leave.
+    """
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        subtask: SubtaskId,
+        factory: Callable[[], Subtask],
+        transport: Transport,
+        *,
+        run: str,
+        task: str = "",
+        codec: CodecSpec = None,
+        state_codec: CodecSpec = None,
+        stop_requested: threading.Event | None = None,
+        storage: Storage | None = None,
+    ) -> None:
+        settings.operator(subtask.operator)
+        self._settings, self._transport = settings, transport
+        self._stop_requested = stop_requested if stop_requested is not None else threading.Event()
+        self._partition = Partition(settings.topics.events(subtask.operator), subtask.index)
+        self.core = SubtaskCore(
+            CoreConfig(
+                job=settings.name,
+                subtask=subtask,
+                run=run,
+                task=task,
+                host=socket.gethostname(),
+                inline_state_max=settings.checkpoint.inline_state_max,
+                frame_events_max=settings.frame_events_max,
+                frame_bytes_max=min(settings.frame_bytes_max, transport.max_record_bytes - RECORD_HEADROOM_BYTES),
+                event_bytes_max=transport.max_record_bytes - RECORD_HEADROOM_BYTES,
+            )
+        )
+        self._core_lock = threading.Lock()
+        """The core is fed by this thread, and heartbeats by the pulse and by whoever tells outcomes."""
+        self._steps = Steps()
+        self._trace = Trace(self.core)
+        self._storage = storage or StateStorage(settings.state_storage, settings.topics.root)
+        self._host = Host(
+            settings, subtask, factory, codec=codec_for(codec), state_codec=codec_for(state_codec),
+            storage=self._storage, send=self._send, log=self._trace,
+        )  # fmt: skip
+        self._inbox: deque[on.Input] = deque()
+        """What other threads have to tell; drained at each turn."""
+        self._outgoing = Outgoing(
+            transport,
+            Partition(settings.topics.acks, 0),
+            str(subtask),
+            gives_up=self._stop_requested.is_set,
+        )
+        self._uploads = Uploads(self._storage, self._inbox.append)
+        self._pulse = Pulse(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
+        self._reader: Reader | None = None
+        self._fetched: deque[LogRecord] = deque()
+        self._read_something = False
+        self._poll_due = 0.0
+        self._hello_since = 0.0
+        self._marker_read: dict[int, float] = {}
+        self._departure: do.Leave | None = None
+
+    def run(self) -> SubtaskOutcome:
+        """Blocks until the subtask has been stopped or has finished for good.
+
+        Raises :class:`Superseded` when a newer attempt runs, :class:`StartTimeout` when no coordinator answers within
+        ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`, and whatever user code
+        raises that is no ``Exception`` (KeyboardInterrupt, SystemExit). The user's object is closed in every case.
+        """
+        self._pulse.start()
+        try:
+            self._drive(on.InstanceStarted())
+            while self._departure is None:
+                self._turn()
+        finally:
+            self._close()
+        assert self._departure is not None
+        reason = self._departure.reason
+        match self._departure.departure:
+            case Departure.STOPPED:
+                return SubtaskOutcome(Ending.STOPPED, reason)
+            case Departure.FINISHED:
+                return SubtaskOutcome(Ending.FINISHED, reason)
+            case Departure.SUPERSEDED:
+                raise Superseded(reason)
+            case Departure.NO_START:
+                raise StartTimeout(reason)
+            case never:
+                assert_never(never)
+
+    # ---- the loop
+
+    def _turn(self) -> None:
+        if self._stop_requested.is_set():
+            self._drive(on.LeaveRequested("this process was asked to stop its subtasks"))
+            return
+        self._look_after_writer()
+        while self._inbox and self._departure is None:
+            self._drive(self._inbox.popleft())
+        self._look_after_hello()
+        if self._departure is not None:
+            return
+        fed = self._feed_records()
+        if self._departure is None and self._may_poll() and (fed or time.monotonic() >= self._poll_due):
+            self._poll_user()
+        if self._departure is None:
+            self._drive(on.TurnEnded(dry=not fed and not self._fetched))
+        self._read_something = fed
+
+    def _feed_records(self) -> bool:
+        """Feeds what the log has, for at most one turn; whether there was anything."""
+        fed = bool(self._fetched) or self._fetch(self._patience())
+        turn_ends = time.monotonic() + TURN_MAX_S
+        while self._fetched and self._departure is None:
+            self._drive(self._decoded(self._fetched.popleft()))
+            if time.monotonic() >= turn_ends:
+                break
+        return fed
+
+    def _patience(self) -> float:
+        """Seconds that the next read may wait for a record."""
+        if self._read_something or self._inbox:
+            return 0.0
+        wait = UPLOAD_WAIT_MAX_S if self.core.uploads_in_flight else IDLE_WAIT_MAX_S
+        if self._may_poll():
+            wait = min(wait, max(0.0, self._poll_due - time.monotonic()))
+        return wait
+
+    def _fetch(self, timeout_s: float) -> bool:
+        """Whether the log had anything to say; that the position is gone is something."""
+        if self._reader is None:
+            return False
+        try:
+            self._fetched.extend(self._reader.poll(timeout_s))
+            return bool(self._fetched)
+        except PositionUnavailable as error:
+            begin = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].begin)
+            if begin is not None:
+                self._drive(on.PositionLost(begin, str(error)))
+            return True
+
+    def _decoded(self, record: LogRecord) -> on.RecordRead | on.RecordUnreadable:
+        try:
+            decoded = decode(record.value)
+            if not isinstance(decoded, _EVENTS_RECORDS):
+                raise UnreadableRecord(f"a {type(decoded).__name__}, which does not belong on this topic")
+        except UnreadableRecord as error:
+            self._trace.warning("offset %d of %s is kept out: %s", record.offset, record.partition, error)
+            return on.RecordUnreadable(record.offset)
+        return on.RecordRead(record.offset, decoded)
+
+    def _look_after_writer(self) -> None:
+        if (failure := self._outgoing.failure) is not None:
+            self._trace.error("a record to the coordinator does not certainly stand: %s", failure)
+            self._outgoing.replace()
+            self._drive(on.WriterFailed(failure))
+
+    def _look_after_hello(self) -> None:
+        """Raises the alarm when nobody answers; time in which the broker is away does not count."""
+        waited_s = time.monotonic() - self._hello_since
+        if self.core.phase is not Phase.WAITING or waited_s < self._settings.start_timeout:
+            return
+        try:
+            self._transport.check(FLUSH_TIMEOUT_S)
+        except BrokerUnreachable:
+            self._hello_since = time.monotonic()
+        else:
+            self._drive(on.StartOverdue(waited_s))
+
+    def _may_poll(self) -> bool:
+        return self._host.has_poll and self.core.may_poll
+
+    def _poll_user(self) -> None:
+        self._steps.enter("polling")
+        try:
+            result = self._host.poll()
+        except Exception as error:
+            self._drive(self._failed("poll", error))
+            return
+        self._steps.enter("waiting for input")
+        match result:
+            case Progress():
+                self._poll_due = 0.0
+            case Idle(until=seconds):
+                self._poll_due = time.monotonic() + seconds
+            case Finished():
+                self._poll_due = math.inf
+                self._drive(on.WorkEnded())
+            case _:
+                assert_never(result)
+        self._rest()
+
+    # ---- feeding the core, performing its effects
+
+    def _drive(self, event: on.Input) -> None:
+        """Feeds one input, and then whatever the user calls among its effects ended as."""
+        pending: on.Input | None = event
+        while pending is not None:
+            with self._core_lock:
+                effects = self.core.handle(pending)
+                self._steps.done = 0  # in the same moment as the core counts those events
+            pending = self._perform(pending, effects)
+
+    def _perform(self, event: on.Input, effects: Iterable[Effect]) -> on.Input | None:
+        tracing = self._trace.isEnabledFor(10)
+        if tracing:
+            self._trace.told(event)
+        pending: on.Input | None = None
+        for effect in effects:
+            assert pending is None, "something follows a user call"
+            if tracing:
+                self._trace.asked(effect)
+            match effect:
+                case do.HandleEvents():
+                    pending = self._handle_events(effect)
+                case do.Write(record=record):
+                    if isinstance(record, OperatorEventFrame):
+                        self._outgoing.wait_for_room()
+                    self._outgoing.write(record)
+                case do.WriteHeartbeat():
+                    self._write_heartbeat(effect)
+                case do.Seek(offset=offset):
+                    self._seek(offset)
+                case do.OpenUser(start=start):
+                    step = "opening" if start.checkpoint_id < 0 else f"restoring checkpoint {start.checkpoint_id}"
+                    pending = self._call("open or restore_state", step, partial(self._open, start), on.Opened())
+                case do.TakeSnapshot(checkpoint_id=n):
+                    pending = self._snapshot(n)
+                case do.NotifyCompleted(checkpoint_id=n):
+                    pending = self._call(
+                        "notify_checkpoint_complete", f"told that checkpoint {n} completed",
+                        partial(self._host.notify_completed, n), on.Notified(n),
+                    )  # fmt: skip
+                case do.NotifyAborted(checkpoint_id=n):
+                    pending = self._call(
+                        "notify_checkpoint_aborted", f"told that checkpoint {n} was aborted",
+                        partial(self._host.notify_aborted, n), on.Notified(n),
+                    )  # fmt: skip
+                case do.CloseUser():
+                    self._host.close()
+                case do.StoreState(checkpoint_id=n, location=location, data=data):
+                    self._uploads.store(n, location, data, self._marker_read.pop(n, time.monotonic()))
+                case do.DropState(location=location):
+                    self._uploads.drop(location)
+                case do.NotePosition():
+                    pending = self._note_position()
+                case do.WriteHello():
+                    self._write_hello(effect)
+                case do.Report(error=error):
+                    self._trace.error("%s", error)
+                case do.Leave():
+                    self._trace.info("leaves (%s): %s", effect.departure, effect.reason)
+                    self._departure = effect
+                case _:
+                    assert_never(effect)
+        return pending
+
+    def _handle_events(self, effect: do.HandleEvents) -> on.Input:
+        steps = self._steps
+        steps.enter_handling(effect.first_sequence)
+        self._pulse.touch()
+        try:
+            self._host.handle(effect.events, steps)
+        except Exception as error:
+            return self._failed(f"handling event {effect.first_sequence + steps.done}", error)
+        finally:
+            self._rest()
+        return on.EventsHandled()
+
+    def _open(self, start: events.Start) -> None:
+        self._trace.info("starts: generation %s, checkpoint %d", start.full_generation, start.checkpoint_id)
+        self._marker_read.clear()
+        self._poll_due = 0.0
+        self._host.open(start)
+
+    def _snapshot(self, checkpoint_id: int) -> on.Input:
+        began = self._marker_read[checkpoint_id] = time.monotonic()
+        self._steps.enter(f"snapshotting checkpoint {checkpoint_id}")
+        try:
+            state = self._host.snapshot(checkpoint_id)
+        except Exception as error:
+            return self._failed(f"snapshot_state({checkpoint_id})", error)
+        if state is None or len(state) <= self._settings.checkpoint.inline_state_max:
+            del self._marker_read[checkpoint_id]
+        self._rest()
+        return on.SnapshotReturned(checkpoint_id, state, int((time.monotonic() - began) * 1000))
+
+    def _call(self, what: str, step: str, call: Callable[[], None], ended: on.Input) -> on.Input:
+        self._steps.enter(step)
+        try:
+            call()
+        except Exception as error:
+            return self._failed(what, error)
+        finally:
+            self._rest()
+        return ended
+
+    def _rest(self) -> None:
+        if self.core.phase is Phase.FINISHED:
+            self._steps.enter("finished, waits for a checkpoint that contains its end")
+        else:
+            self._steps.enter("waiting for input")
+
+    def _failed(self, what: str, error: Exception) -> on.UserFailed:
+        self._trace.warning("%s failed the attempt: %s", what, error, exc_info=error)
+        return on.UserFailed(f"{what}: {cause_of(error)}")
+
+    def _note_position(self) -> on.PositionNoted | on.LeaveRequested:
+        self._steps.enter("saying Hello")
+        end = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].end)
+        if end is None:
+            return on.LeaveRequested("this process was asked to stop its subtasks")
+        return on.PositionNoted(end, uuid.uuid4().hex)
+
+    def _write_hello(self, effect: do.WriteHello) -> None:
+        if self._outgoing.failure is not None:
+            self._outgoing.replace()
+        nonce = effect.record.nonce
+
+        def then(offset: int | None) -> None:
+            if offset is not None:
+                self._hello_since = time.monotonic()
+                self._inbox.append(on.HelloTaken(nonce, offset))
+
+        self._hello_since = time.monotonic()
+        self._steps.enter("waiting for Start")
+        self._outgoing.write(effect.record, then)
+
+    def _seek(self, offset: int) -> None:
+        self._fetched.clear()
+        if self._reader is None:
+            self._reader = self._patiently(lambda: self._transport.reader({self._partition: offset}))
+        else:
+            self._reader.seek(self._partition, offset)
+
+    def _send(self, event: bytes) -> None:
+        """``context.send_event_to_coordinator``, behind the codec."""
+        for effect in self.core.send(event):
+            assert isinstance(effect, do.Write)
+            self._outgoing.wait_for_room()
+            self._outgoing.write(effect.record)
+        if (failure := self._outgoing.failure) is not None:
+            raise AppendFailed(f"events to the coordinator do not certainly stand: {failure}")
+
+    def _patiently(self, action: Callable[[], T]) -> T | None:
+        """``action``, again and again while the broker is away; None when asked to stop meanwhile."""
+        wait_s = _RETRY_FIRST_S
+        while not self._stop_requested.is_set():
+            try:
+                return action()
+            except BrokerUnreachable as error:
+                self._trace.warning("the broker is away, trying again: %s", error)
+            self._stop_requested.wait(wait_s)
+            wait_s = min(2 * wait_s, _RETRY_MAX_S)
+        return None
+
+    # ---- heartbeats: from the pulse's thread
+
+    def _beat(self, periodic: bool) -> None:
+        metrics: dict[str, float] = {}
+        if periodic:
+            metrics = self._host.metrics.values()
+            metrics.update({f"penstock_dropped_{why}": float(n) for why, n in self.core.dropped.copy().items()})
+        with self._core_lock:
+            done = self._steps.done
+            step, age_ms = self._steps.describe(done)
+            if self.core.running is not None and (uploads := self.core.running.checkpoints.uploads):
+                step += f", uploading the state of checkpoint {', '.join(map(str, uploads))}"
+            effects = self.core.handle(on.HeartbeatDue(periodic, step, age_ms, done, metrics))
+        for effect in effects:
+            assert isinstance(effect, do.WriteHeartbeat)
+            self._write_heartbeat(effect)
+
+    def _write_heartbeat(self, effect: do.WriteHeartbeat) -> None:
+        self._outgoing.write(effect.record, self._heartbeat_settled if effect.periodic else None)
+
+    def _heartbeat_settled(self, offset: int | None) -> None:
+        with self._core_lock:
+            self.core.handle(on.HeartbeatSettled())
+
+    # ---- the end
+
+    def _close(self) -> None:
+        self._pulse.close()
+        self._host.close()
+        self._uploads.close()
+        self._outgoing.close(FLUSH_TIMEOUT_S)
+        if self._reader is not None:
+            self._reader.close()

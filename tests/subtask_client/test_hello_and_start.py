@@ -1,0 +1,257 @@
+"""Start of an attempt: protocol, sections 4 and 5."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.schemas.acks import Failed, Heartbeat, Hello
+from penstock.subtask_client.protocol import effects as do
+from penstock.subtask_client.protocol import inputs as on
+from penstock.subtask_client.protocol.core import TRANSITIONS, Phase, Turn
+from penstock.subtask_client.protocol.effects import Departure
+
+
+def test_an_instance_notes_the_end_of_its_partition_before_it_says_hello_and_reads_from_there(d, wire):
+    """Section 5.1."""
+    d.log = [wire.frame(0, b"old"), wire.frame(1, b"older")]
+    d.hello()
+    assert d.names() == ["NotePosition", "Seek", "Hello"]
+    assert d.of(do.Seek) == [do.Seek(2)]
+    (hello,) = d.written(Hello)
+    assert (hello.subtask_id, hello.run, hello.nonce) == (("reader", 0), "run-1", "nonce-1")
+    assert d.core.phase is Phase.WAITING
+
+
+def test_the_offset_of_its_hello_is_its_attempt(d):
+    """Section 4, attempt."""
+    d.hello()
+    assert d.core.attempt == 50
+
+
+def test_a_waiting_instance_notes_the_epoch_of_a_reset_and_does_not_obey_it(d, wire):
+    """Section 5.1 ◆."""
+    d.hello()
+    d.append(wire.reset(epoch=3, generation=7))
+    assert d.core.phase is Phase.WAITING
+    assert d.core.epoch_seen == 3
+    assert d.hellos == 1
+
+
+def test_a_start_of_a_lower_epoch_than_the_highest_seen_is_ignored(d, wire):
+    """Section 4, coordinator: the epoch in the record fences."""
+    d.hello()
+    d.append(wire.reset(epoch=3), wire.start(epoch=2))
+    assert d.core.phase is Phase.WAITING
+    assert d.core.dropped["older_epoch"] == 1
+
+
+def test_a_start_for_its_attempt_is_taken_up(d, wire):
+    """Section 5.1."""
+    d.hello()
+    d.append(wire.start(attempt=50, nonce="lost"))
+    assert d.core.phase is Phase.RUNNING
+
+
+def test_an_instance_whose_hello_had_an_unknown_outcome_adopts_the_start_with_its_nonce(d, wire):
+    """Section 4, attempt."""
+    d.hello_known = False
+    d.hello()
+    d.append(wire.start(attempt=77, nonce="nonce-1"))
+    assert d.core.phase is Phase.RUNNING
+    assert d.core.attempt == 77
+    d.feed(on.HeartbeatDue(True, "step", 0))
+    assert [beat.sender.attempt for beat in d.written(Heartbeat)] == [77]
+
+
+def test_a_start_of_somebody_else_is_no_start_for_an_instance_that_does_not_know_its_attempt(d, wire):
+    d.hello_known = False
+    d.hello()
+    d.append(wire.start(attempt=77, nonce="other"))
+    assert d.core.phase is Phase.WAITING
+
+
+def test_a_start_of_an_earlier_attempt_is_nobodys_business(d, wire):
+    d.hello()
+    d.append(wire.start(attempt=49, nonce="other"))
+    assert d.core.phase is Phase.WAITING
+
+
+def test_its_own_stop_makes_a_waiting_instance_return_normally(d, wire):
+    """Section 4, run."""
+    d.hello()
+    d.append(wire.stop(attempt=50, nonce="lost"))
+    assert d.of(do.Leave) == [do.Leave(Departure.STOPPED, "because")]
+
+
+def test_its_own_stop_is_known_by_nonce_too(d, wire):
+    d.hello_known = False
+    d.hello()
+    d.append(wire.stop(attempt=77, nonce="nonce-1"))
+    assert d.core.phase is Phase.LEFT
+
+
+def test_anothers_stop_is_ignored(d, wire):
+    """Section 3: Start and Stop are addressed."""
+    d.started()
+    d.append(wire.stop(attempt=40, nonce="other"))
+    assert d.core.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_a_start_of_a_higher_attempt_supersedes_and_the_instance_leaves_without_another_hello(d, wire, running):
+    """Section 4, attempt; section 11, two Spark attempts at once."""
+    d.started() if running else d.hello()
+    d.fresh().append(wire.start(attempt=60, nonce="other"))
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+    assert "attempt 60" in d.of(do.Leave)[0].reason
+    assert not d.written()
+    assert d.names()[-1] == "Leave"
+    assert ("CloseUser" in d.names()) == running
+
+
+def test_a_start_that_superseded_it_before_it_knew_its_attempt_counts_once_it_does(d, wire):
+    d.hello_known = False
+    d.hello()
+    d.append(wire.start(attempt=60, nonce="other"))
+    d.feed(on.HelloTaken("nonce-1", 55))
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+
+
+def test_a_start_of_a_higher_attempt_from_a_fenced_coordinator_supersedes_nobody(d, wire):
+    d.started(epoch=4)
+    d.append(wire.start(attempt=60, nonce="other", epoch=3))
+    assert d.core.phase is Phase.RUNNING
+
+
+def test_a_second_start_for_its_attempt_with_a_higher_generation_makes_it_start_over(d, wire):
+    """Section 5.3 ◆."""
+    d.started()
+    d.append(wire.frame(0, b"a"))
+    d.fresh().append(wire.start(epoch=2, expected_epoch=2, event_position=0))
+    assert d.names()[:2] == ["CloseUser", "Seek"]
+    assert [call.start.epoch for call in d.of(do.OpenUser)] == [2]
+    assert d.core.running.start.epoch == 2
+    assert d.hellos == 1
+    assert d.handled == []  # epoch 1's frame is void under epoch 2
+
+
+def test_a_second_start_without_a_higher_generation_is_ignored(d, wire):
+    d.started()
+    d.fresh().append(wire.start())
+    assert d.effects == []
+
+
+def test_control_records_below_its_own_start_are_void(d, wire):
+    """Section 5.3 ◆: re-reading from the event position meets old Starts, Resets, markers, notices and Stops."""
+    d.log = [
+        wire.reset(epoch=9, generation=9), wire.start(attempt=999, nonce="other"), wire.stop(),
+        wire.marker(5, 0), wire.completed(5), wire.aborted(6), wire.frame(0, b"a"),
+    ]  # fmt: skip
+    d.hello()
+    d.append(wire.start(event_position=0))
+    assert d.core.phase is Phase.RUNNING
+    assert d.handled == [b"a"]
+    assert not d.of(do.TakeSnapshot) + d.of(do.NotifyCompleted) + d.of(do.NotifyAborted)
+    assert d.core.dropped["void_control"] == 7  # its own Start, read again, included
+
+
+@pytest.mark.parametrize(("epoch", "generation"), [(2, 1), (1, 9)])
+def test_a_reset_not_above_its_own_generation_is_void(d, wire, epoch, generation):
+    """Section 5.3 ◆."""
+    d.started(epoch=2, generation=1)
+    d.fresh().append(wire.reset(epoch, generation))
+    assert d.effects == []
+    assert d.core.phase is Phase.RUNNING
+
+
+@pytest.mark.parametrize(("epoch", "generation"), [(2, 2), (3, 0)])
+def test_a_live_instance_obeys_reset_by_dropping_its_state_and_saying_hello_in_place(d, wire, epoch, generation):
+    """Section 8, region failover."""
+    d.started(epoch=2, generation=1)
+    d.fresh().append(wire.reset(epoch, generation))
+    assert d.names() == ["CloseUser", "NotePosition", "Seek", "Hello"]
+    assert d.written(Hello)[0].nonce == "nonce-2"
+    assert not d.written(Failed)
+
+
+def test_a_start_answering_an_earlier_hello_of_its_own_is_no_answer(d, wire):
+    d.started()
+    d.append(wire.reset(), wire.start(generation=1))
+    assert d.core.phase is Phase.WAITING
+    d.append(wire.start(attempt=60, nonce="nonce-2", generation=1))
+    assert d.core.phase is Phase.RUNNING
+
+
+def test_hello_that_nobody_answers_makes_it_leave_without_another_hello(d):
+    """Section 5: the deadline is the runtime's to measure."""
+    d.hello()
+    d.fresh().feed(on.StartOverdue(120.0))
+    assert d.of(do.Leave)[0].departure is Departure.NO_START
+    assert "120 s" in d.of(do.Leave)[0].reason
+    assert d.names() == ["Leave"]
+
+
+def test_an_overdue_start_that_came_after_all_is_not_overdue(d):
+    d.started()
+    assert d.feed(on.StartOverdue(120.0)) == []
+
+
+def test_nothing_is_written_between_hello_and_start(d, wire):
+    d.hello()
+    d.fresh()
+    d.turn()
+    d.feed(on.HeartbeatDue(True, "waiting", 0))
+    d.feed(on.WriterFailed("the broker timed out"))
+    d.append(wire.frame(0, b"a"), wire.marker(1, 0))
+    assert d.written() == []
+    assert d.core.phase is Phase.WAITING
+
+
+def test_a_failed_append_fails_the_attempt_that_runs(d):
+    """Section 6: nothing may follow a hole."""
+    d.started()
+    d.fresh().feed(on.WriterFailed("timed out"))
+    assert d.names() == ["Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
+
+
+def test_asked_to_leave_it_flushes_reports_closes_and_leaves(d, wire):
+    d.started()
+    d.core.send(b"up")
+    d.append(wire.frame(0, b"a"))
+    d.fresh().feed(on.LeaveRequested("shutdown"))
+    assert d.names() == ["OperatorEventFrame", "Heartbeat", "CloseUser", "Leave"]
+    assert d.feed(on.TurnEnded(True)) == []
+
+
+def test_a_truncated_position_with_a_newer_start_behind_it_means_superseded(d, wire):
+    """Section 11: a thawed instance leaves, and says no Hello that would take its successor over."""
+    d.started()
+    d.log += [wire.frame(0, b"gone"), wire.start(attempt=60, nonce="other")]
+    d.fresh().feed(on.PositionLost(2, "offset 1 is wanted, 2 is there"))
+    d.append()
+    assert d.names() == ["Seek", "CloseUser", "Leave"]
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+
+
+def test_a_truncated_position_without_a_successor_fails_the_attempt(d, wire):
+    d.started()
+    d.log += [wire.frame(0, b"gone"), wire.frame(1, b"b"), wire.marker(1, 2)]
+    d.fresh().feed(on.PositionLost(2, "offset 1 is wanted, 2 is there"))
+    d.append()
+    assert not d.core.may_poll
+    d.turn()
+    assert d.names() == ["Seek", "Report", "Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
+    assert "offset 1 is wanted" in d.written(Failed)[0].cause
+    assert d.handled == []
+
+
+def test_a_truncated_position_while_waiting_makes_it_say_hello_again(d, wire):
+    d.hello()
+    d.feed(on.PositionLost(0, "gone"))
+    d.fresh().turn()
+    assert d.names() == ["Report", "NotePosition", "Seek", "Hello"]
+
+
+def test_every_phase_but_left_can_be_left():
+    for phase in Phase:
+        assert ((phase, Turn.LEAVE) in TRANSITIONS) == (phase is not Phase.LEFT)
