@@ -352,7 +352,11 @@ def test_the_same_code_under_another_name_is_an_error_that_says_the_right_one() 
     folders = sorted(MAY_IMPORT.keys() - {TOP})
     names = [*folders, *(core.replace("/", ".") for core in CORES)]
     ran = subprocess.run(
-        [sys.executable, "-I", "-c", _IMPORT_ALL, str(ROOT), *names], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-I", "-c", _IMPORT_ALL, str(ROOT), *names],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     expected = [f"{n}: import this package as penstock.{n.split('.')[0]}, not as {n.split('.')[0]}" for n in names]
     assert ran.stdout.splitlines() == expected, ran.stderr
