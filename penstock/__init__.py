@@ -1,3 +1,101 @@
-"""Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka."""
+"""Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka.
+
+::
+
+    import penstock
+
+    job = penstock.Job("flights", checkpoint=penstock.CheckpointSettings(interval=1.0))
+    job.operator("reader", coordinator=SplitAssigner, subtask=ReadSplit, parallelism=4)
+    penstock.spark_integration.run(spark, job, broker="127.0.0.1:9092").wait()
+
+Users implement :class:`OperatorCoordinator` and :class:`Subtask`; what holds between them is in ``docs/protocol.md``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import broker, spark_integration, testing
+    from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
+    from .coordinator.futures import EventFuture
+    from .job import Job, Operator
+    from .schemas import errors
+    from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
+    from .schemas.events import FailoverPolicy
+    from .schemas.settings import CheckpointSettings, RestartStrategy
+    from .schemas.user_codec import AvroCodec, BytesCodec, Codec, DataclassCodec, JsonCodec
+    from .subtask_client.api import Context, Finished, Idle, Progress, Subtask
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "CheckpointResult": "coordinator.api",
+    "CoordinatorContext": "coordinator.api",
+    "EventContext": "coordinator.api",
+    "Gateway": "coordinator.api",
+    "OperatorCoordinator": "coordinator.api",
+    "EventFuture": "coordinator.futures",
+    "Job": "job",
+    "Operator": "job",
+    "Backpressure": "schemas.errors",
+    "EventNotHandled": "schemas.errors",
+    "EventTooLarge": "schemas.errors",
+    "PenstockError": "schemas.errors",
+    "FailoverPolicy": "schemas.events",
+    "CheckpointSettings": "schemas.settings",
+    "RestartStrategy": "schemas.settings",
+    "AvroCodec": "schemas.user_codec",
+    "BytesCodec": "schemas.user_codec",
+    "Codec": "schemas.user_codec",
+    "DataclassCodec": "schemas.user_codec",
+    "JsonCodec": "schemas.user_codec",
+    "Context": "subtask_client.api",
+    "Finished": "subtask_client.api",
+    "Idle": "subtask_client.api",
+    "Progress": "subtask_client.api",
+    "Subtask": "subtask_client.api",
+}
+_MODULES = {"broker": "broker", "errors": "schemas.errors", "spark_integration": "spark_integration", "testing": "testing"}
+
+__all__ = [
+    "AvroCodec",
+    "Backpressure",
+    "BytesCodec",
+    "CheckpointResult",
+    "CheckpointSettings",
+    "Codec",
+    "Context",
+    "CoordinatorContext",
+    "DataclassCodec",
+    "EventContext",
+    "EventFuture",
+    "EventNotHandled",
+    "EventTooLarge",
+    "FailoverPolicy",
+    "Finished",
+    "Gateway",
+    "Idle",
+    "Job",
+    "JsonCodec",
+    "Operator",
+    "OperatorCoordinator",
+    "PenstockError",
+    "Progress",
+    "RestartStrategy",
+    "Subtask",
+    "broker",
+    "errors",
+    "spark_integration",
+    "testing",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # On demand, so that a pure core, or a Spark worker, loads what it uses and nothing else.
+    if name in _HOME:
+        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
+    if name in _MODULES:
+        return importlib.import_module(f".{_MODULES[name]}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

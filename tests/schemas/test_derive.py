@@ -177,7 +177,7 @@ class Number(IntEnum):
     ids=str,
 )
 def test_a_type_without_an_avro_type_is_refused_and_names_the_field(hint: Any) -> None:
-    unsupported = dataclass(type("Unsupported", (), {"__annotations__": {"fine": int, "culprit": hint}}))
+    unsupported: Any = dataclass(type("Unsupported", (), {"__annotations__": {"fine": int, "culprit": hint}}))
     with pytest.raises(ConfigurationError, match=r"Unsupported\.culprit: no Avro type stands for .*; use int, float"):
         avro_schema(unsupported, "tests")
 
@@ -188,7 +188,7 @@ def test_a_class_that_is_no_dataclass_is_refused() -> None:
 
 
 def test_an_unsupported_type_deep_inside_names_the_field_that_holds_it() -> None:
-    inner = dataclass(type("Inner", (), {"__annotations__": {"culprit": complex}}))
-    outer = dataclass(type("Outer", (), {"__annotations__": {"inner": inner}}))
+    inner: Any = dataclass(type("Inner", (), {"__annotations__": {"culprit": complex}}))
+    outer: Any = dataclass(type("Outer", (), {"__annotations__": {"inner": inner}}))
     with pytest.raises(ConfigurationError, match=r"Inner\.culprit"):
         avro_schema(outer, "tests")

@@ -177,7 +177,8 @@ def test_a_field_added_with_a_default_reads_as_that_default_from_records_written
     release.becomes({"events.Stop": StopWithGrace}, [("events.Stop", STOP_1)])
     stop_2 = codec.current_schema("events.Stop")
     release.becomes({"events.Stop": StopWithGrace}, [("events.Stop", STOP_1), ("events.Stop", stop_2)])
-    assert codec.decode(written_before) == StopWithGrace(1, 2, "n", "r", grace_ms=250, tags=())
+    old: Any = codec.decode(written_before)
+    assert old == StopWithGrace(1, 2, "n", "r", grace_ms=250, tags=())
     assert codec.decode(golden("events.Stop.1")) == StopWithGrace(**meaning("events.Stop.1"), grace_ms=250, tags=())  # type: ignore[arg-type]
     new: Any = StopWithGrace(1, 2, "n", "r", grace_ms=7, tags=("a", "b"))
     assert codec.encode(new)[:10] == codec.header_of(stop_2) != codec.header_of(STOP_1)

@@ -31,7 +31,7 @@ def _example(hint: Any, path: str) -> Any:
         return origin(_example(args[0], f"{path}[{i}]") for i in range(2))
     if origin is dict:
         return {f"key-{i}": _example(args[1], f"{path}[{i}]") for i in range(2)}
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return hint(**{f.name: _example(hints[f.name], f"{path}.{f.name}") for f in dataclasses.fields(hint)})
     if issubclass(hint, enum.Enum):
@@ -48,7 +48,7 @@ def instances(hint: Any) -> st.SearchStrategy[Any]:
         return st.lists(instances(args[0]), max_size=3).map(origin)
     if origin is dict:
         return st.dictionaries(st.text(max_size=5), instances(args[1]), max_size=3)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         hints = typing.get_type_hints(hint)
         return st.builds(hint, **{f.name: instances(hints[f.name]) for f in dataclasses.fields(hint)})
     if issubclass(hint, enum.Enum):
