@@ -60,7 +60,7 @@ clean: ## remove .venv, builds and caches
 java:
 	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
 	said="$$("$$java" -version 2>&1 || true)"; \
-	version="$$(sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' <<<"$$said" | head -n 1)"; \
+	version="$$(sed -nE '/version "/{s/.*version "(1\.)?([0-9]+).*/\2/p;q;}' <<<"$$said")"; \
 	if [ "$${version:-0}" -lt 17 ]; then \
 		if [ -n "$$version" ]; then echo "$$java is Java $$version, which is too old." >&2; \
 		else echo "There is no working java command ($$java)." >&2; fi; \

@@ -86,7 +86,7 @@ class CoordinatorContext(Protocol):
         """Runs ``fn`` on the coordinator's thread, soon. Dropped if a global failover comes first."""
 
     def call_later(self, delay_s: float, fn: Callable[[], object]) -> TimerHandle:
-        """Runs ``fn`` on the coordinator's thread after ``delay_s`` seconds. Dropped if a global failover comes first."""
+        """Runs ``fn`` on the coordinator's thread after ``delay_s`` seconds, unless a global failover comes first."""
 
     def call_every(self, interval_s: float, fn: Callable[[], object]) -> TimerHandle:
         """Runs ``fn`` on the coordinator's thread every ``interval_s`` seconds, global failovers or not."""

@@ -167,9 +167,7 @@ class CoordinatorRuntime:
                 host.guard("on_writable", host.call_writable)
             self._tell_status()
             if self._leaving.is_set():
-                return self._ended(
-                    Ending.STOPPED, "the coordinator's host asked it to leave; the job goes on elsewhere"
-                )
+                return self._ended(Ending.LEFT, "the coordinator's host asked it to leave")
         return self._outcome
 
     def leave(self) -> None:

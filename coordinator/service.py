@@ -7,9 +7,10 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..schemas.errors import JobFailed, JobRefused, PenstockError, StateError
+from ..schemas.errors import JobFailed, JobHasFinished, JobRefused, PenstockError, StateError
 from ..schemas.settings import RestartStrategy
 from ..schemas.status import JobStatus
+from .protocol.effects import Ending
 from .protocol.restarts import RestartBudget
 from .runtime import CoordinatorOutcome, CoordinatorRuntime
 
@@ -86,6 +87,10 @@ class CoordinatorService:
                 self._runtime.leave()
             try:
                 return self._runtime.run()
+            except JobHasFinished as finished:
+                if first:
+                    raise
+                return CoordinatorOutcome(Ending.FINISHED, str(finished))  # its predecessor had come that far
             except (JobRefused, StateError):
                 raise
             except Exception as error:

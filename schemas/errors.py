@@ -15,6 +15,7 @@
     ├── StateError                    state that cannot be stored or read back
     ├── JobError
     │   ├── JobRefused                the job may not start like this
+    │   │   └── JobHasFinished        all its work has been done, so there is nothing to resume
     │   ├── JobFailed                 the restart budget is used up, or a user's code failed the job
     │   └── RunReplaced               a newer run of the same job has taken over
     ├── SubtaskError
@@ -85,6 +86,10 @@ class JobError(PenstockError):
 
 class JobRefused(JobError):
     """The job may not start like this; nothing was changed."""
+
+
+class JobHasFinished(JobRefused):
+    """Every subtask's end is in a completed checkpoint: there is nothing to resume."""
 
 
 class JobFailed(JobError):

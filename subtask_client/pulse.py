@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+
+logger = logging.getLogger("penstock.subtask")
 
 HANDLED_THROUGH_INTERVAL_S = 0.05
 """At the latest so often is the handled-through sequence sent while events are handled (section 6)."""
@@ -36,6 +39,12 @@ class Pulse:
         if self._thread.is_alive():
             self._thread.join(5.0)
 
+    def _beat_once(self, periodic: bool) -> None:
+        try:
+            self._beat(periodic)
+        except Exception:  # a heart that stops at one error would look like a frozen process
+            logger.exception("a heartbeat could not be written; the next one is tried in its time")
+
     def _run(self) -> None:
         periodic_at = time.monotonic() + self._interval_s
         while not self._ended:
@@ -47,9 +56,9 @@ class Pulse:
                 return
             if time.monotonic() >= periodic_at:
                 periodic_at = time.monotonic() + self._interval_s
-                self._beat(True)
+                self._beat_once(True)
             elif busy:
-                self._beat(False)
+                self._beat_once(False)
             if busy and not self._handling():
                 self._busy = False
                 if self._handling():  # began just now, and found the flag still up

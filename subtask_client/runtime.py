@@ -94,6 +94,7 @@ class SubtaskRuntime:
         self._settings, self._transport = settings, transport
         self._stop_requested = stop_requested if stop_requested is not None else threading.Event()
         self._partition = Partition(settings.topics.events(subtask.operator), subtask.index)
+        record_room = transport.max_record_bytes - RECORD_HEADROOM_BYTES
         self.core = SubtaskCore(
             CoreConfig(
                 job=settings.name,
@@ -101,10 +102,10 @@ class SubtaskRuntime:
                 run=run,
                 task=task,
                 host=socket.gethostname(),
-                inline_state_max=settings.checkpoint.inline_state_max,
+                inline_state_max=min(settings.checkpoint.inline_state_max, record_room),
                 frame_events_max=settings.frame_events_max,
-                frame_bytes_max=min(settings.frame_bytes_max, transport.max_record_bytes - RECORD_HEADROOM_BYTES),
-                event_bytes_max=transport.max_record_bytes - RECORD_HEADROOM_BYTES,
+                frame_bytes_max=min(settings.frame_bytes_max, record_room),
+                event_bytes_max=record_room,
             )
         )
         self._core_lock = threading.Lock()
@@ -354,7 +355,7 @@ class SubtaskRuntime:
             state = self._host.snapshot(checkpoint_id)
         except Exception as error:
             return self._failed(f"snapshot_state({checkpoint_id})", error)
-        if state is None or len(state) <= self._settings.checkpoint.inline_state_max:
+        if state is None or len(state) <= self.core.config.inline_state_max:
             del self._marker_read[checkpoint_id]
         self._rest()
         return on.SnapshotReturned(checkpoint_id, state, int((time.monotonic() - began) * 1000))

@@ -11,14 +11,22 @@ from typing import Any, TypeVar
 
 import tenacity
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
 from ..schemas.topics import TopicSpec
-from .kafka_client import NO_ANSWER, TOPIC_UNKNOWN, ClientEvents, KafkaConfig, OwnProcess, client_settings, make_client
-from .ports import OffsetRange, Partition, TopicInfo
+from .kafka_client import (
+    NO_ANSWER,
+    TOPIC_UNKNOWN,
+    AdminHandle,
+    ClientEvents,
+    KafkaConfig,
+    OwnProcess,
+    client_settings,
+    make_client,
+)
+from .ports import OffsetRange, Partition, TopicInfo, checked_positions
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -44,7 +52,7 @@ class KafkaAdmin:
         self._config = config
         self._events = ClientEvents(config)
         self._lock = threading.Lock()
-        self._made: tuple[AdminClient, OwnProcess] | None = None
+        self._made: tuple[AdminHandle, OwnProcess] | None = None
 
     def check(self, timeout_s: float) -> str:
         metadata = self._call(
@@ -136,6 +144,7 @@ class KafkaAdmin:
             return
         end = time.monotonic() + timeout_s
         self.require(positions, timeout_s)
+        checked_positions(positions)
         below = [TopicPartition(*partition, offset) for partition, offset in positions.items()]
         try:
             self._each(
@@ -168,11 +177,11 @@ class KafkaAdmin:
 
     # How a question is asked: until it is answered or its deadline is over.
 
-    def _client(self) -> AdminClient:
+    def _client(self) -> AdminHandle:
         with self._lock:
             if self._made is None:
                 settings = client_settings(self._config, self._events)
-                self._made = make_client(AdminClient, self._config, settings), OwnProcess()
+                self._made = make_client(AdminHandle, self._config, settings), OwnProcess()
             client, process = self._made
         process.check("this KafkaTransport")
         return client

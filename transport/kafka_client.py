@@ -1,24 +1,30 @@
 """What every Kafka handle has in common: its settings, who may use it, and what its errors are called here.
 
 librdkafka handles own threads and sockets, which a fork does not carry over: each handle remembers the process that
-made it (:class:`OwnProcess`) and refuses to work in another, instead of hanging there.
+made it (:class:`OwnProcess`) and refuses to work in another, instead of hanging there. Nor may it be freed there, at
+the child's end for one: that aborts the process, so a child keeps what it inherits (:func:`_keep_inherited`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import re
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
 from ..schemas.errors import BrokerUnreachable, ConfigurationError, TransportError
 
 MESSAGE_BYTES_MAX = 1_000_000
 """``message.max.bytes`` where the user sets none: librdkafka's default, a little below the broker's."""
+
+MESSAGE_BYTES_MIN = 10_000
 
 RECORD_OVERHEAD_BYTES = 4_096
 """What is left for key and framing between the largest value and ``message.max.bytes``."""
@@ -96,6 +102,11 @@ class KafkaConfig:
         for name in sorted(_PROTOCOL_OWNS.intersection(self.client_settings)):
             raise ConfigurationError(
                 f"client setting {name!r} cannot be changed: Penstock's guarantees depend on its value; leave it out"
+            )
+        limit = str(self.client_settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
+        if not limit.isdecimal() or int(limit) < MESSAGE_BYTES_MIN:
+            raise ConfigurationError(
+                f"client setting 'message.max.bytes' is {limit!r}; it must be a number of at least {MESSAGE_BYTES_MIN}"
             )
         if not self.bootstrap.strip():
             raise ConfigurationError("the bootstrap address is empty; give host:port of a Kafka broker")
@@ -206,10 +217,38 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
     }
 
 
-def make_client(kind: Any, config: KafkaConfig, settings: dict[str, Any]) -> Any:
+class AdminHandle(AdminClient):
+    """An AdminClient; like the two below a class of its own, so that it can be referred to weakly."""
+
+
+class ConsumerHandle(Consumer):
+    pass
+
+
+class ProducerHandle(Producer):
+    pass
+
+
+Handle = TypeVar("Handle", AdminHandle, ConsumerHandle, ProducerHandle)
+
+_handles: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _keep_inherited() -> None:
+    for handle in tuple(_handles):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_inherited)
+
+
+def make_client(kind: type[Handle], config: KafkaConfig, settings: dict[str, Any]) -> Handle:
     """``kind(settings)``; a setting that librdkafka refuses is a :class:`ConfigurationError` without its value."""
     try:
-        return kind(settings, logger=_LibrdkafkaLog())
+        handle = kind(settings, logger=_LibrdkafkaLog())
+        _handles.add(handle)
+        return handle
     except (KafkaException, ValueError, TypeError) as error:
         reason = config.scrubbed(error.args[0].str() if isinstance(error, KafkaException) else str(error))
     # Raised outside the handler, so that the unscrubbed original is no part of the traceback.

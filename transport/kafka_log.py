@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import NoReturn
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from ..schemas.errors import AppendFailed, Fenced, OutcomeUnknown
 from .kafka_client import (
@@ -16,6 +16,7 @@ from .kafka_client import (
     ClientEvents,
     KafkaConfig,
     OwnProcess,
+    ProducerHandle,
     client_settings,
     make_client,
 )
@@ -43,8 +44,8 @@ class KafkaFencedLog:
             message_max_bytes=config.message_bytes_max,
         )
         settings.setdefault("linger.ms", 0)
-        producer: Producer = make_client(Producer, config, settings)
-        self._producer: Producer | None = producer
+        producer = make_client(ProducerHandle, config, settings)
+        self._producer: ProducerHandle | None = producer
         what = f"claiming {topic} as {owner}"
         end = time.monotonic() + timeout_s
         try:
@@ -82,7 +83,7 @@ class KafkaFencedLog:
             return
         self._failed(producer, error)
 
-    def _produce(self, producer: Producer, records: Sequence[tuple[str, bytes | None]], deadline: float) -> None:
+    def _produce(self, producer: ProducerHandle, records: Sequence[tuple[str, bytes | None]], deadline: float) -> None:
         for key, value in records:
             while True:
                 try:
@@ -94,7 +95,7 @@ class KafkaFencedLog:
                         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
                     producer.poll(min(left, 0.1))
 
-    def _failed(self, producer: Producer, error: KafkaError) -> NoReturn:
+    def _failed(self, producer: ProducerHandle, error: KafkaError) -> NoReturn:
         """Raises what the failed transaction means: someone else's log, a definite no, or not known."""
         what = f"committing to {self._topic} at {self._config.bootstrap} as {self._owner}"
         why = self._config.explained(error)

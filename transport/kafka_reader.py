@@ -8,12 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from ..schemas.errors import PenstockError, PositionUnavailable, TopicMissing, TransportError
 from .kafka_admin import missing_topic
-from .kafka_client import TOPIC_UNKNOWN, ClientEvents, KafkaConfig, OwnProcess, client_settings, make_client
-from .ports import LogRecord, Partition
+from .kafka_client import (
+    TOPIC_UNKNOWN,
+    ClientEvents,
+    ConsumerHandle,
+    KafkaConfig,
+    OwnProcess,
+    client_settings,
+    make_client,
+)
+from .ports import LogRecord, Partition, checked_positions
 
 _WATERMARKS_TIMEOUT_S = 5.0
 _PREFETCH_KBYTES = 16_384
@@ -32,7 +40,7 @@ class KafkaReader:
         self._config = config
         self._process = OwnProcess()
         self._events = ClientEvents(config)
-        self._next = dict(positions)
+        self._next = checked_positions(positions)
         self._partitions: dict[tuple[str, int], Partition] = {partition: partition for partition in positions}
         self._failure: PenstockError | None = None
         self.ends: dict[Partition, int] = {}
@@ -56,7 +64,8 @@ class KafkaReader:
         # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
         settings.setdefault("fetch.queue.backoff.ms", 10)
         settings.setdefault("fetch.error.backoff.ms", 100)
-        self._consumer: Consumer = make_client(Consumer, config, settings)
+        self._consumer = make_client(ConsumerHandle, config, settings)
+        self._closed = False
         self._assign()
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
@@ -132,7 +141,7 @@ class KafkaReader:
         self._process.check("this reader")
         if partition not in self._next:
             raise ValueError(f"this reader does not read {partition}")
-        self._next[partition] = offset
+        self._next |= checked_positions({partition: offset})
         try:
             self._consumer.seek(TopicPartition(*partition, offset))
         except KafkaException:
@@ -144,7 +153,9 @@ class KafkaReader:
 
     def close(self) -> None:
         self._process.check("this reader")
-        self._consumer.close()
+        if not self._closed:
+            self._closed = True
+            self._consumer.close()
 
 
 def _group_name(positions: Mapping[Partition, int]) -> str:

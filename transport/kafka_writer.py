@@ -14,7 +14,7 @@ import time
 from collections import deque
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from ..schemas.errors import AppendFailed
 from .kafka_client import (
@@ -22,6 +22,7 @@ from .kafka_client import (
     ClientEvents,
     KafkaConfig,
     OwnProcess,
+    ProducerHandle,
     client_settings,
     make_client,
 )
@@ -68,7 +69,7 @@ class KafkaWriter:
         )
         settings.setdefault("linger.ms", 0)
         settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
-        self._producer: Producer = make_client(Producer, config, settings)
+        self._producer = make_client(ProducerHandle, config, settings)
         with contextlib.suppress(KafkaException):
             # Connects first: the first append would otherwise wait half a second for its producer id. With the broker
             # away the records wait in the queue, as they would later on.

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..schemas.errors import AppendFailed, Fenced, PositionUnavailable, TopicMissing, TransportError
 from ..schemas.topics import TopicSpec
-from .ports import LogRecord, OffsetRange, OnOutcome, Partition, TopicInfo
+from .ports import LogRecord, OffsetRange, OnOutcome, Partition, TopicInfo, checked_positions
 
 RECORD_BYTES_MAX = 1_000_000 - 4_096
 """Largest value where none is given: what the Kafka transport takes with default settings."""
@@ -123,7 +123,7 @@ class MemoryBroker:
 
     def truncate(self, positions: Mapping[Partition, int]) -> None:
         with self._lock:
-            for partition, offset in positions.items():
+            for partition, offset in checked_positions(positions).items():
                 log = self._log(partition)
                 if offset > log.end:
                     raise PositionUnavailable(
@@ -162,7 +162,7 @@ class MemoryReader:
 
     def __init__(self, broker: MemoryBroker, positions: Mapping[Partition, int]) -> None:
         self._broker = broker
-        self._next = dict(positions)
+        self._next = checked_positions(positions)
         self._order = deque(positions)
         """Whose turn it is: a partition that filled a poll comes last in the next one."""
         self._something = threading.Condition(broker._lock)
@@ -219,7 +219,7 @@ class MemoryReader:
     def seek(self, partition: Partition, offset: int) -> None:
         if partition not in self._next:
             raise ValueError(f"this reader does not read {partition}")
-        self._next[partition] = offset
+        self._next |= checked_positions({partition: offset})
 
     def close(self) -> None:
         pass
@@ -229,7 +229,8 @@ class MemoryWriter:
     """See :class:`penstock.transport.ports.Writer`.
 
     Outcomes are called inside ``append``, after the lock is released: by this thread, or by another that is just
-    appending, so that they come in order. A single thread always has the outcome before ``append`` returns.
+    appending, so that they come in order. A single thread always has the outcome before ``append`` returns, and gets
+    what ``on_outcome`` raises.
     """
 
     def __init__(self, broker: MemoryBroker, now_ms: Clock) -> None:

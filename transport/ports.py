@@ -48,8 +48,16 @@ class OffsetRange(NamedTuple):
     end: int
 
 
+def checked_positions(positions: Mapping[Partition, int]) -> dict[Partition, int]:
+    """A copy of ``positions``; ValueError where one is negative, which a Kafka client would take as "the end"."""
+    for partition, offset in positions.items():
+        if offset < 0:
+            raise ValueError(f"offset {offset} of {partition} is no position: offsets begin at 0")
+    return dict(positions)
+
+
 OnOutcome = Callable[[int | None, Exception | None], None]
-"""Called once per appended record: with its offset, or with why it is not certain to stand."""
+"""Called once per appended record: with its offset, or with why it is not certain to stand. It must not raise."""
 
 
 class Reader(Protocol):
@@ -60,7 +68,8 @@ class Reader(Protocol):
 
         A record of an aborted or still open transaction is never returned. Raises :class:`PositionUnavailable` when
         the position has been truncated away, :class:`TopicMissing` when the topic is gone; while the broker is away
-        it returns nothing.
+        it returns nothing. What was read before such an error is returned first; after PositionUnavailable a seek to
+        an available position goes on.
         """
 
     def seek(self, partition: Partition, offset: int) -> None:
@@ -72,7 +81,7 @@ class Reader(Protocol):
 class Writer(Protocol):
     """Appends, in the order of the calls and without a hole: after a failed append nothing more is taken.
 
-    May be called from any thread.
+    What stands in a partition is a prefix of what this writer appended to it. May be called from any thread.
     """
 
     def append(
@@ -80,7 +89,9 @@ class Writer(Protocol):
     ) -> None:
         """Queues a record; ``on_outcome`` is called from an unspecified thread, in the order of the appends.
 
-        Raises :class:`AppendFailed` when an earlier record failed, or when the queue stays full for too long.
+        Behind the first outcome that is an error all are. Raises :class:`AppendFailed` when an earlier record failed,
+        or when the queue stays full for too long; this record then has no outcome, and the writer takes no more. A
+        record above ``max_record_bytes`` is refused by :class:`AppendFailed` too, and there the writer goes on.
         """
 
     def flush(self, timeout_s: float) -> bool:
@@ -97,7 +108,8 @@ class FencedLog(Protocol):
         """Appends all (key, value) records atomically. Values None are tombstones.
 
         Raises :class:`Fenced` when a newer owner has claimed the log, :class:`OutcomeUnknown` when no answer came:
-        in both cases this object is useless from then on.
+        in both cases this object is useless from then on. Raises :class:`AppendFailed` when certainly none of the
+        records stands (one was too large, say): this object can still be used.
         """
 
     def close(self) -> None: ...

@@ -13,7 +13,7 @@ from .state import CommandOutcome, JobState, SavepointRequest
 
 
 def read_command(job: JobState, offset: int, command: Command) -> None:
-    if offset in job.history.executed:
+    if offset < job.history.commands_position or offset in job.history.executed:
         return job.drop("command-executed-before")
     job.commands[offset] = command
     return None

@@ -108,9 +108,10 @@ def _take(job: JobState, event: Input) -> None:
             if job.epoch is not None and event.epoch == job.epoch.number:
                 job.due_failover = f"coordinator of {event.operator} raised in {event.callback}: {event.error}"
         case AppendFailed():
-            if job.epoch is not None and event.epoch == job.epoch.number:
+            if event.epoch == job.history.epoch:  # a writer of an earlier epoch has been replaced
                 job.emit(ReplaceWriter())
-                job.due_failover = f"the broker did not take a record: {event.error}"
+                if job.epoch is not None:
+                    job.due_failover = f"the broker did not take a record: {event.error}"
         case RequestAnswered():
             commands.request_answered(job, event)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():

@@ -203,6 +203,8 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     FENCED = "fenced"
+    LEFT = "left"
+    """Its host wanted it to go: the job has not ended, a successor resumes it."""
 
 
 @dataclass(frozen=True, slots=True)

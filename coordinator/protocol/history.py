@@ -68,7 +68,9 @@ class History:
         self.line: list[int] = []
         """Ids of the current line, oldest first: going back to an older checkpoint cuts off what came after it."""
         self.executed: dict[int, CommandExecuted] = {}
-        """By offset; those below the last checkpoint's commands position are forgotten."""
+        """By offset; those below the commands position are forgotten."""
+        self.commands_position = 0
+        """Offset in the acks topic below which every command has been executed."""
         self.finished: JobFinished | None = None
         """Set while no epoch has begun since the job ended."""
         self._parts: dict[int, dict[int, CheckpointPart]] = {}
@@ -132,7 +134,8 @@ class History:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
         self.line.append(record.checkpoint_id)
         self.reserved_through = max(self.reserved_through, record.reserved_through)
-        for offset in [o for o in self.executed if o < record.commands_position]:
+        self.commands_position = max(self.commands_position, record.commands_position)
+        for offset in [o for o in self.executed if o < self.commands_position]:
             del self.executed[offset]
 
     def _discard(self, key: str) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...schemas.acks import AcksRecord, Command, Hello, OperatorEventFrame, RunStarted
-from ...schemas.checkpoints import EpochClaimed
-from ...schemas.errors import JobRefused
+from ...schemas.checkpoints import EpochClaimed, JobOutcome
+from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
 from ...schemas.ids import NO_CHECKPOINT
 from . import attempts, commands, inbox
@@ -22,6 +22,7 @@ def begin(job: JobState, begin: Begin) -> None:
     job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
     job.heartbeat_read_at = job.now
     _check_topics(job, begin)
+    _check_unfinished(job, begin)
     restored = _chosen(job, begin)
     if restored is not None:
         _check_fits(job, restored)
@@ -46,6 +47,15 @@ def _check_topics(job: JobState, begin: Begin) -> None:
                 f"the checkpoint log of job {name} is empty and events topics are not ({', '.join(written[:5])}):"
                 f" the log was lost. Purge the job (penstock purge {name}) to start anew"
             )
+
+
+def _check_unfinished(job: JobState, begin: Begin) -> None:
+    finished, last = job.history.finished, job.history.last
+    if begin.restore is Restore.LATEST and finished is not None and finished.outcome is JobOutcome.FINISHED and last:
+        raise JobHasFinished(
+            f"job {job.settings.name} has finished: checkpoint {last.id} contains the end of every subtask. Start it"
+            " anew with --fresh"
+        )
 
 
 def _chosen(job: JobState, begin: Begin) -> Checkpoint | None:

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from ...schemas.ids import NO_CHECKPOINT
 from . import effects as do
-from .core import Phase, Running, SubtaskCore
+from .core import Phase, SubtaskCore
+from .running import Running
 
 
 def check_invariants(core: SubtaskCore) -> None:

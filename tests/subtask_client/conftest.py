@@ -150,9 +150,7 @@ class CoreDriver:
         """Effects as names; of a written record, its name."""
         given = self.effects if effects is None else effects
         return [
-            type(e.record).__name__
-            if isinstance(e, do.Write | do.WriteHeartbeat | do.WriteHello)
-            else type(e).__name__
+            type(e.record).__name__ if isinstance(e, do.Write | do.WriteHeartbeat | do.WriteHello) else type(e).__name__
             for e in given
         ]
 

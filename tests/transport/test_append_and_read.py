@@ -311,3 +311,20 @@ def test_a_reader_notices_that_its_topic_is_gone(
     with pytest.raises(TopicMissing, match=partition.topic):
         read_records(reader, 1)
     reader.close()
+
+
+def test_a_negative_position_is_an_error_and_not_a_word_for_the_end(transport: Transport, partition: Partition) -> None:
+    with pytest.raises(ValueError, match="offset -1"):
+        transport.reader({partition: -1})
+    with pytest.raises(ValueError, match="offset -1"):
+        transport.truncate({partition: -1})
+    reader = transport.reader({partition: 0})
+    with pytest.raises(ValueError, match="offset -2"):
+        reader.seek(partition, -2)
+    reader.close()
+
+
+def test_closing_twice_is_fine(transport: Transport, partition: Partition) -> None:
+    for closed in (transport.reader({partition: 0}), transport.writer(), transport.claim_log(partition.topic, "x")):
+        closed.close()
+        closed.close()

@@ -96,6 +96,12 @@ def test_a_client_setting_that_the_guarantees_rest_on_is_refused(name: str) -> N
         KafkaConfig("127.0.0.1:9", {name: "x"})
 
 
+@pytest.mark.parametrize("limit", ["many", "100", "-1"])
+def test_a_useless_record_limit_is_refused(limit: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"message\.max\.bytes"):
+        KafkaConfig("127.0.0.1:9", {"message.max.bytes": limit})
+
+
 def test_the_largest_record_follows_the_client_setting(kafka_broker: EmbeddedBroker) -> None:
     transport = KafkaTransport(kafka_broker.bootstrap, {"message.max.bytes": "50000"})
     assert 40_000 < transport.max_record_bytes < 50_000
@@ -125,6 +131,44 @@ def test_a_transport_first_used_after_a_fork_works(kafka_broker: EmbeddedBroker)
     transport = KafkaTransport(kafka_broker.bootstrap)
     assert "broker" in in_a_fork(lambda: transport.check(20.0))
     assert "broker" in transport.check(20.0)
+
+
+FORKS_WITH_OPEN_HANDLES = """
+import gc, os, sys
+from penstock.transport import Partition
+from penstock.transport.kafka import KafkaTransport
+bootstrap, topic = sys.argv[1:]
+partition = Partition(topic, 0)
+transport = KafkaTransport(bootstrap)
+handles = [transport.reader({partition: 0}), transport.writer(), transport.claim_log(topic, topic)]
+handles[0].poll(0.1)
+child = os.fork()
+if child == 0:
+    del transport, handles
+    gc.collect()
+    sys.exit(7)
+answer = os.waitpid(child, 0)[1]
+handles[1].append(partition, b"x")
+assert handles[1].flush(20)
+for handle in handles:
+    handle.close()
+sys.exit(os.waitstatus_to_exitcode(answer))
+"""
+
+
+def test_a_forked_child_that_drops_inherited_handles_ends_normally(kafka_broker: EmbeddedBroker) -> None:
+    topic = "penstock.fork.dropped"
+    KafkaTransport(kafka_broker.bootstrap).create_topics([TopicSpec(topic, 1)])
+    program = [sys.executable, "-c", FORKS_WITH_OPEN_HANDLES, kafka_broker.bootstrap, topic]
+    assert subprocess.run(program, timeout=60, check=False).returncode == 7
+
+
+def test_a_process_that_closes_nothing_ends_normally(kafka_broker: EmbeddedBroker) -> None:
+    topic = "penstock.fork.unclosed"
+    KafkaTransport(kafka_broker.bootstrap).create_topics([TopicSpec(topic, 1)])
+    unclosed = FORKS_WITH_OPEN_HANDLES.split("child =")[0]
+    program = [sys.executable, "-c", unclosed, kafka_broker.bootstrap, topic]
+    assert subprocess.run(program, timeout=60, check=False).returncode == 0
 
 
 ABANDONS_A_TRANSACTION = """

@@ -67,6 +67,7 @@ def test_after_a_restart_in_place_the_policy_decides_what_is_handled_again(rig, 
 
 def test_a_snapshot_is_acked_behind_everything_sent_up_to_it(rig):
     """Section 7.6."""
+
     class Sends(Subtask):
         def open(self, context):
             self.context = context
@@ -410,6 +411,7 @@ def test_asked_to_stop_by_its_host_it_leaves_cleanly(rig, answered):
 
 def test_a_finished_subtask_returns_when_a_completed_checkpoint_contains_its_end(rig):
     """Section 8."""
+
     class Works(Subtask):
         steps = 0
 

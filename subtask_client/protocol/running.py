@@ -1,0 +1,45 @@
+"""All that belongs to one Start, and goes with it."""
+
+from __future__ import annotations
+
+from ...schemas.events import Start
+from ...schemas.state import Sender
+from . import effects as do
+from .config import CoreConfig
+from .outbox import Outbox
+from .reading import Reading, SequenceKey
+from .snapshots import Checkpoints
+
+
+class Running:
+    """An attempt in one generation; dropped as a whole."""
+
+    def __init__(self, start: Start, offset: int, config: CoreConfig) -> None:
+        self.start = start
+        self.sender = Sender(
+            config.subtask.operator, config.subtask.index, start.attempt, start.epoch, start.generation
+        )
+        self.reading = Reading(start, offset)
+        self.checkpoints = Checkpoints(start)
+        self.outbox = Outbox(
+            self.sender,
+            self.checkpoints.belongs_to,
+            events_max=config.frame_events_max,
+            bytes_max=config.frame_bytes_max,
+        )
+        self.call: do.UserCall | None = None
+        """The user call under way; None between calls. No record is read during one."""
+        self.handling: tuple[SequenceKey, int] | None = None
+        """Numbering and end of the events being handled; None unless ``call`` is HandleEvents."""
+        self.reported_through = self.reading.handled_through
+        """Highest handled-through sequence written in a heartbeat; never above what has been handled."""
+        self.stopping: tuple[int, int] | None = None
+        """(id, offset) of a marker that asks for nothing to be handled behind it."""
+        self.ends_with: int | None = None
+        """The completed checkpoint, being told to the user, that contains this subtask's end."""
+
+    def handled_through(self, events_done: int = 0) -> int:
+        """With so many events handled of the HandleEvents under way."""
+        if self.handling is not None and self.handling[0] == self.reading.own_key:
+            return self.reading.handled_through + events_done
+        return self.reading.handled_through
