@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import assert_never
 
-from ..schemas.acks import AcksRecord
 from ..schemas.checkpoints import CheckpointLogRecord
 from ..schemas.codec import Record, decode, encode
 from ..schemas.errors import (
@@ -24,7 +23,6 @@ from ..schemas.errors import (
     JobRefused,
     OutcomeUnknown,
     PenstockError,
-    PositionUnavailable,
     StateError,
     TransportError,
     UnreadableRecord,
@@ -34,8 +32,10 @@ from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
-from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Reader, Transport, Writer
+from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
+from . import acks_reader
+from .acks_reader import AcksReader
 from .host import CoordinatorSpec, OperatorHost
 from .mailbox import Item, Mailbox
 from .protocol import effects, inputs
@@ -46,14 +46,12 @@ from .protocol.inputs import Restore
 from .protocol.state import Phase
 from .status import job_status
 from .timers import Timers
+from .truncation import Truncation
 
 _log = logging.getLogger(__name__)
 
-ACKS_BACKLOG_MAX = 10_000
-"""Records read ahead of the coordinator's thread."""
 _RECORD_HEADROOM = 2_048
 """Bytes that a frame around one event may take."""
-_TRUNCATE_EVERY_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +88,6 @@ class _Logs:
     events_epoch: int = 0
 
 
-@dataclass
-class _Truncation:
-    """The newest offsets below which nothing is needed; truncating lags behind, and only the newest matters."""
-
-    wanted: effects.Truncate | None = None
-    at: float = 0.0
-    running: bool = False
-
-
 class CoordinatorRuntime:
     """One coordinator instance of one job: make it, ``run`` it once, drop it."""
 
@@ -123,13 +112,12 @@ class CoordinatorRuntime:
         self._hosts: dict[str, OperatorHost] = {}
         self._raised: deque[inputs.Input] = deque()
         self._outcome: CoordinatorOutcome | None = None
-        self._reader_thread: threading.Thread | None = None
+        self._acks_reader: AcksReader | None = None
         self._logs: _Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
-        self._truncation = _Truncation()
+        self._truncation = Truncation(self._truncate, lambda work: self._workers.submit(_logged, work))
         self._leaving = threading.Event()
-        self._truncation_lock = threading.Lock()
         self._event_partitions = {s: Partition(self._topics.events(s.operator), s.index) for s in settings.subtasks()}
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
@@ -232,10 +220,8 @@ class CoordinatorRuntime:
                     self._transport.max_record_bytes - _RECORD_HEADROOM,
                 )
         self._feed(begin)
-        self._reader_thread = threading.Thread(
-            target=self._read_acks, args=(self._core.job.position,), name=f"{settings.name}-acks", daemon=True
-        )
-        self._reader_thread.start()
+        self._acks_reader = AcksReader(self._transport, self._acks, self._core.job.position, self._mailbox)
+        self._acks_reader.start()
 
     def _look_before_claiming(self) -> None:
         """A start that will be refused must not fence the coordinator that is at work."""
@@ -279,22 +265,6 @@ class CoordinatorRuntime:
             raise JobRefused(f"record {record.offset} of {record.partition} is a {type(decoded).__name__}: not ours")
         return key, decoded
 
-    # ---- the acks topic, on its own thread
-
-    def _read_acks(self, position: int) -> None:
-        reader: Reader | None = None
-        try:
-            reader = self._transport.reader({self._acks: position})
-            while self._outcome is None:
-                records = reader.poll(0.5)
-                if records:
-                    self._mailbox.post_all([_ack(record) for record in records], ACKS_BACKLOG_MAX)
-        except Exception as error:  # whatever it is, the coordinator's thread must learn of it
-            self._mailbox.post(_raiser(error))
-        finally:
-            if reader is not None:
-                reader.close()
-
     # ---- effects
 
     def _perform(self, effect: effects.Effect) -> None:
@@ -325,7 +295,7 @@ class CoordinatorRuntime:
             case effects.CollectOrphans():
                 self._workers.submit(_logged, self._collect_orphans, effect)
             case effects.Truncate():
-                self._truncate(effect)
+                self._truncation.want(effect)
             case effects.KillTask():
                 if self.options.on_silent is not None:
                     self.options.on_silent(effect.subtask, effect.task, effect.cause)
@@ -403,28 +373,13 @@ class CoordinatorRuntime:
         self._perform_all(self._core.handle(committed, time.monotonic()))
 
     def _reread(self, begin: int, end: int) -> None:
-        deadline = time.monotonic() + self.options.deadline_s
-        begin = max(begin, self._transport.offsets([self._acks], self.options.deadline_s)[self._acks].begin)
-        if begin < end:
-            reader = self._transport.reader({self._acks: begin})
-            try:
-                self._reread_with(reader, end, deadline)
-            finally:
-                reader.close()
+        for offset, record in acks_reader.read_range(self._transport, self._acks, begin, end, self.options.deadline_s):
+            self._core.handle(inputs.Reread(offset, record), time.monotonic())
         self._perform_all(self._core.handle(inputs.RereadEnd(), time.monotonic()))
 
-    def _reread_with(self, reader: Reader, end: int, deadline: float) -> None:
-        while True:
-            records = reader.poll(1.0)
-            for record in records:
-                if record.offset < end and (decoded := _decoded_ack(record)) is not None:
-                    self._core.handle(inputs.Reread(record.offset, decoded), time.monotonic())
-                if record.offset >= end - 1:
-                    return
-            if records:
-                deadline = time.monotonic() + self.options.deadline_s
-            elif time.monotonic() > deadline:
-                raise TransportError(f"{self._acks} could not be read up to offset {end} within its deadline")
+    def _truncate(self, wanted: effects.Truncate) -> None:
+        positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
+        self._transport.truncate({**positions, self._acks: wanted.acks})
 
     def _load_state(self, handle: StateHandle) -> bytes:
         if handle.inline is not None:
@@ -452,26 +407,6 @@ class CoordinatorRuntime:
             if location not in effect.named and _epoch_of(location) < effect.epoch
         ]
         self._storage.delete(unnamed)
-
-    def _truncate(self, effect: effects.Truncate) -> None:
-        with self._truncation_lock:
-            self._truncation.wanted = effect
-            if self._truncation.running or time.monotonic() < self._truncation.at + _TRUNCATE_EVERY_S:
-                return
-            self._truncation.running = True
-            self._truncation.at = time.monotonic()
-        self._workers.submit(_logged, self._truncate_now)
-
-    def _truncate_now(self) -> None:
-        try:
-            with self._truncation_lock:
-                wanted, self._truncation.wanted = self._truncation.wanted, None
-            if wanted is not None:
-                positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
-                self._transport.truncate({**positions, self._acks: wanted.acks})
-        finally:
-            with self._truncation_lock:
-                self._truncation.running = False
 
     # ---- status and end
 
@@ -514,21 +449,12 @@ class CoordinatorRuntime:
             self._logs.events.close(keeps)
             self._logs.side.close(keeps)
             self._logs.checkpoints.close()
-        if self._reader_thread is not None:
-            self._reader_thread.join(10.0)
+        if self._acks_reader is not None:
+            self._acks_reader.close()
 
 
 def _nothing() -> None:
     """Posted to wake the loop."""
-
-
-def _raiser(error: Exception) -> Callable[[], None]:
-    def reraise() -> None:
-        if isinstance(error, PositionUnavailable):
-            raise Fenced(f"the acks topic was truncated past this coordinator: another one is at work ({error})")
-        raise error
-
-    return reraise
 
 
 def _logged(work: Callable[..., None], *args: object) -> None:
@@ -542,19 +468,6 @@ def _logged(work: Callable[..., None], *args: object) -> None:
 
 def _offsets(found: OffsetRange) -> inputs.Offsets:
     return inputs.Offsets(found.begin, found.end)
-
-
-def _decoded_ack(record: LogRecord) -> AcksRecord | None:
-    try:
-        decoded = decode(record.value)
-    except UnreadableRecord as error:
-        _log.warning("record %s of %s kept out: %s", record.offset, record.partition, error)
-        return None
-    return decoded if isinstance(decoded, AcksRecord) else None
-
-
-def _ack(record: LogRecord) -> inputs.AckRead:
-    return inputs.AckRead(record.offset, record.timestamp_ms, _decoded_ack(record))
 
 
 def _epoch_of(location: str) -> int:

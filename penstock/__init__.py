@@ -57,7 +57,12 @@ _HOME = {
     "Progress": "subtask_client.api",
     "Subtask": "subtask_client.api",
 }
-_MODULES = {"broker": "broker", "errors": "schemas.errors", "spark_integration": "spark_integration", "testing": "testing"}
+_MODULES = {
+    "broker": "broker",
+    "errors": "schemas.errors",
+    "spark_integration": "spark_integration",
+    "testing": "testing",
+}
 
 __all__ = [
     "AvroCodec",

@@ -137,6 +137,7 @@ class JobSettings:
             if names.count(name) > 1:
                 raise ConfigurationError(f"job {self.name!r} has two operators named {name!r}")
         _above("heartbeat_interval", self.heartbeat_interval, 0)
+        _above("heartbeat_timeout", self.heartbeat_timeout, 0)
         _above("start_timeout", self.start_timeout, 0)
         _count("frame_events_max", self.frame_events_max, 1)
         _count("frame_bytes_max", self.frame_bytes_max, 1)

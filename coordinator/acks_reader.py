@@ -1,0 +1,101 @@
+"""The acks topic on its way to the coordinator: read ahead on a thread of its own, or re-read for a range."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from ..schemas.acks import AcksRecord
+from ..schemas.codec import decode
+from ..schemas.errors import Fenced, PositionUnavailable, TransportError, UnreadableRecord
+from ..transport.ports import LogRecord, Partition, Transport
+from .mailbox import Mailbox
+from .protocol.inputs import AckRead
+
+_log = logging.getLogger(__name__)
+
+BACKLOG_MAX = 10_000
+"""Records read ahead of the coordinator's thread."""
+
+
+class AcksReader:
+    """Posts every record from ``position`` on to the mailbox, decoded."""
+
+    def __init__(self, transport: Transport, partition: Partition, position: int, mailbox: Mailbox) -> None:
+        self._transport = transport
+        self._partition = partition
+        self._position = position
+        self._mailbox = mailbox
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"{partition.topic}-reader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        self._closing.set()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        try:
+            reader = self._transport.reader({self._partition: self._position})
+            try:
+                while not self._closing.is_set():
+                    records = reader.poll(0.5)
+                    if records:
+                        self._mailbox.post_all([_input_of(record) for record in records], BACKLOG_MAX)
+            finally:
+                reader.close()
+        except Exception as error:  # whatever it is, the coordinator's thread must learn of it
+            self._mailbox.post(_raiser(error))
+
+
+def read_range(
+    transport: Transport, partition: Partition, begin: int, end: int, deadline_s: float
+) -> Iterator[tuple[int, AcksRecord]]:
+    """Every readable record at offsets [begin, end), what has been truncated left out.
+
+    Raises TransportError when nothing comes for ``deadline_s`` seconds.
+    """
+    begin = max(begin, transport.offsets([partition], deadline_s)[partition].begin)
+    if begin >= end:
+        return
+    reader = transport.reader({partition: begin})
+    try:
+        position, deadline = begin, time.monotonic() + deadline_s
+        while position < end:
+            records = reader.poll(1.0)
+            for record in records:
+                position = record.offset + 1
+                if record.offset < end and (decoded := _decoded(record)) is not None:
+                    yield record.offset, decoded
+            if records:
+                deadline = time.monotonic() + deadline_s
+            elif time.monotonic() > deadline:
+                raise TransportError(f"{partition} could not be read up to offset {end}: nothing for {deadline_s:g} s")
+    finally:
+        reader.close()
+
+
+def _decoded(record: LogRecord) -> AcksRecord | None:
+    try:
+        decoded = decode(record.value)
+    except UnreadableRecord as error:
+        _log.warning("record %s of %s kept out: %s", record.offset, record.partition, error)
+        return None
+    return decoded if isinstance(decoded, AcksRecord) else None
+
+
+def _input_of(record: LogRecord) -> AckRead:
+    return AckRead(record.offset, record.timestamp_ms, _decoded(record))
+
+
+def _raiser(error: Exception) -> Callable[[], None]:
+    def reraise() -> None:
+        if isinstance(error, PositionUnavailable):
+            raise Fenced(f"the acks topic was truncated past this coordinator: another one is at work ({error})")
+        raise error
+
+    return reraise

@@ -1,0 +1,104 @@
+"""What is simulated: policies, bounds, and which faults happen how often."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+
+from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, RestartStrategy
+
+LENGTHS = (60, 120, 250, 500, 1000, 1000)
+"""Steps with faults, before they stop."""
+DRAIN_STEPS_MAX = 12_000
+"""Steps without faults in which two subtasks must have drained."""
+HEARTBEAT_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Rates are weights beside the scheduler's other choices; 0 switches a fault off."""
+
+    name: str
+    policy: FailoverPolicy = FailoverPolicy.REPLAY
+    max_concurrent: int = 1
+    operators: int = 1
+    pull: bool = False
+    """The coordinator sends nothing but one event in reply to each event of a subtask."""
+    finite: bool = False
+    """Subtasks finish when they have handled and sent everything; the job ends when all have."""
+    eager_end: bool = False
+    """They finish when they have sent everything, whatever is still on its way to them."""
+    savepoints: float = 0.0
+    stops: float = 0.0
+    tiny: bool = False
+    """Bounds so small that they are reached."""
+    runs: float = 0.3
+    coordinator_faults: float = 1.0
+    subtask_faults: float = 1.0
+    raises: float = 1.0
+    refusals: float = 1.0
+    jumps: float = 1.0
+
+    def settings(self, rng: random.Random) -> JobSettings:
+        """The job's settings; what may differ without changing what is tested differs from seed to seed."""
+        frame_events = rng.choice((1, 2, 1000))
+        names = ("alpha", "beta")[: self.operators]
+        held, unhandled = (12, 3) if self.tiny else (1 << 20, 1_000_000)
+        return JobSettings(
+            "job",
+            tuple(
+                OperatorSettings(
+                    name, 2, self.policy, max_held_bytes=held, max_unhandled=unhandled, event_ack_timeout=0.4
+                )
+                for name in names
+            ),
+            checkpoint=CheckpointSettings(
+                interval=0.05,
+                timeout=1.0,
+                min_pause=rng.choice((0.0, 0.03)),
+                max_concurrent=self.max_concurrent,
+                tolerable_failures=rng.choice((0, 3)),
+                retained=rng.choice((1, 2)),
+                inline_state_max=rng.choice((0, 128 * 1024)),
+            ),
+            restart=RestartStrategy(0.0, 0.005, 0.02, budget=1_000_000, budget_window=60.0),
+            heartbeat_interval=HEARTBEAT_S,
+            heartbeat_timeout=0.5,
+            start_timeout=1e6,
+            frame_events_max=frame_events,
+            state_storage="memory://states",
+        )
+
+
+def _configs() -> dict[str, Config]:
+    policies = list(FailoverPolicy)
+    all_ = [
+        Config(f"{policy}{concurrent}{'-two' if operators == 2 else ''}", policy, concurrent, operators)
+        for policy in policies
+        for concurrent in (1, 2)
+        for operators in (1, 2)
+    ]
+    for policy in policies:
+        base = Config(str(policy), policy, max_concurrent=2)
+        all_ += [
+            replace(base, name=f"savepoints-{policy}", savepoints=1.0),
+            replace(base, name=f"stops-{policy}", savepoints=0.3, stops=0.5),
+            replace(base, name=f"tiny-{policy}", tiny=True),
+            replace(base, name=f"finite-{policy}", finite=True),
+            replace(base, name=f"finite-savepoints-{policy}", finite=True, savepoints=1.0),
+            replace(base, name=f"eager-end-{policy}", finite=True, eager_end=True),
+            replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
+            replace(base, name=f"runs-{policy}", runs=4.0),
+        ]
+    all_ += [
+        Config("pull-global", FailoverPolicy.GLOBAL, pull=True),
+        Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
+        Config("pull-replay2", FailoverPolicy.REPLAY, 2, pull=True),
+        Config("pull-savepoints", FailoverPolicy.GLOBAL, 2, pull=True, savepoints=1.0, stops=0.3),
+        Config("calm", coordinator_faults=0, subtask_faults=0, raises=0, refusals=0, jumps=0, runs=0),
+    ]
+    return {config.name: config for config in all_}
+
+
+CONFIGS = _configs()

@@ -1,0 +1,66 @@
+"""A writer whose records reach the log one scheduler step at a time, or never."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+from penstock.schemas.errors import AppendFailed
+from penstock.transport.memory import MemoryTransport
+from penstock.transport.ports import Partition
+
+Outcome = Callable[[int | None, Exception | None], None]
+Queued = tuple[bytes, bytes | None, Outcome | None]
+
+
+class Pen:
+    """In order per partition and without a hole, as an idempotent producer; partitions are independent."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+        self._writer = transport.writer()
+        self.queues: dict[Partition, deque[Queued]] = {}
+        self.failure: str | None = None
+
+    def append(self, partition: Partition, value: bytes, key: bytes | None, outcome: Outcome | None) -> None:
+        if self.failure is not None:
+            if outcome is not None:
+                outcome(None, AppendFailed(f"an earlier append failed: {self.failure}"))
+            return
+        self.queues.setdefault(partition, deque()).append((value, key, outcome))
+
+    def waiting(self) -> list[Partition]:
+        return [partition for partition, queue in self.queues.items() if queue]
+
+    def flush(self, partition: Partition) -> None:
+        """The oldest record reaches the log."""
+        value, key, outcome = self.queues[partition].popleft()
+        offsets: list[int] = []
+        self._writer.append(partition, value, key, lambda offset, _: offsets.append(offset or 0))
+        if outcome is not None:
+            outcome(offsets[0], None)
+
+    def refuse(self, partition: Partition, *, stands: bool) -> None:
+        """The broker's answer to the oldest record is an error, whether it ``stands`` or not; no later one stands."""
+        if stands:
+            value, key, outcome = self.queues[partition][0]
+            self.queues[partition][0] = value, key, None
+            self.flush(partition)
+        else:
+            _, _, outcome = self.queues[partition].popleft()
+        lost, self.queues[partition] = self.queues[partition], deque()
+        self.failure = f"{partition} was refused"
+        for one in (outcome, *(later for _, _, later in lost)):
+            if one is not None:
+                one(None, AppendFailed(self.failure))
+
+    def abandon(self, rng: random.Random | None) -> Pen:
+        """What is in flight when the process (or the writer) is gone: a prefix per partition, all without ``rng``."""
+        rest = Pen(self._transport)
+        for partition, queue in self.queues.items():
+            keep = len(queue) if rng is None else rng.randint(0, len(queue))
+            rest.queues[partition] = deque((value, key, None) for value, key, _ in list(queue)[:keep])
+        self.queues.clear()
+        self.failure = "closed"
+        return rest
