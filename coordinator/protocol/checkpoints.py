@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from ...schemas.acks import CheckpointAck, CheckpointDecline
 from ...schemas.checkpoints import (
@@ -200,15 +201,20 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
         return job.drop("late-ack")
     if slot.subtask in pending.acks:
         return job.drop("repeated-ack")
-    contained = (inbox.below(part, ack.sent_sequence) for part in pending.inbox.pop(slot.subtask, ()))
     sender = ack.sender
-    pending.acks[slot.subtask] = SubtaskSnapshot(
+    snapshot = SubtaskSnapshot(
         sender.subtask, sender.attempt, sender.epoch, sender.generation, offset,
         ack.state, ack.event_position, ack.event_ranges, ack.handled_through, ack.sent_sequence,
-        ack.data_positions, ack.finished, tuple(part for part in contained if part is not None),
+        ack.data_positions, ack.finished,
     )  # fmt: skip
+    _acknowledged(pending, slot.subtask, snapshot)
     sending.open_gateway(job, slot, pending.id)
     return None
+
+
+def _acknowledged(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> None:
+    contained = (inbox.below(part, snapshot.sent_sequence) for part in pending.inbox.pop(subtask, ()))
+    pending.acks[subtask] = replace(snapshot, inbox=tuple(part for part in contained if part is not None))
 
 
 def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
@@ -235,7 +241,7 @@ def _complete(job: JobState, pending: Pending) -> None:
     n, settings = pending.id, job.settings
     open_commands = [offset for offset in job.commands if offset != pending.command]
     commands_position = min(open_commands, default=job.position)
-    discarded = job.history.outdated(settings.checkpoint.retained, n)
+    discarded = job.history.outdated(settings.checkpoint.retained, n, savepoint=pending.savepoint)
     parts = list(_parts(job, pending))
     operators = tuple(
         OperatorSnapshot(o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position)
@@ -267,8 +273,11 @@ def _parts(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
         size = 0
         for index in range(operator.parallelism):
             subtask = SubtaskId(operator.name, index)
-            snapshot = pending.acks.get(subtask) or (last.subtasks[subtask] if last else None)
-            assert snapshot is not None, f"{subtask} neither acknowledged nor finished"
+            snapshot = pending.acks.get(subtask)
+            if snapshot is None:
+                assert last is not None, f"{subtask} neither acknowledged nor finished"
+                # The inbox range of an older savepoint has been handed over since.
+                snapshot = replace(last.subtasks[subtask], inbox=())
             handle = snapshot.state
             weight = 200 + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
             weight += sum(len(part.payload) + len(part.lengths) for part in snapshot.inbox)
@@ -296,8 +305,8 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
         inbox.deliver(job, CallComplete(operator, n))
     for slot in job.live():
         job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
-        if pending.acks[slot.subtask].finished:
-            _finish(job, slot)
+        if (snapshot := pending.acks[slot.subtask]).finished:
+            _finish(job, slot, n, snapshot)
     named = job.history.locations()
     unnamed = sorted(set().union(*(checkpoint.locations() for checkpoint in gone)) - named)
     if unnamed:
@@ -309,10 +318,19 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
         job.end(Ending.STOPPED, f"stopped with savepoint {n}")
 
 
-def _finish(job: JobState, slot: Slot) -> None:
-    """A completed checkpoint contains the subtask's end: whatever is still sent to it fails."""
+def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
+    """Checkpoint ``n`` contains the subtask's end: it leaves, and whatever is still sent to it fails."""
     sending.fail_stream(job, slot, TaskFinished(f"{slot.subtask} has finished"))
+    for closed in slot.gateway.closed:
+        sending.open_gateway(job, slot, closed)  # into nothing: what it holds is counted no more
     slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, Gateway()
+    for pending in list(job.current.pending.values()):
+        if slot.subtask in pending.acks:
+            continue
+        if pending.id > n:
+            _acknowledged(pending, slot.subtask, end)
+        else:  # a savepoint that its end comes too late for
+            abort(job, pending, f"{slot.subtask} has finished since", countable=False)
 
 
 def _truncation(job: JobState) -> Truncate:
@@ -348,8 +366,6 @@ def abort(job: JobState, pending: Pending, reason: str, *, countable: bool) -> N
         if job.failures_in_a_row > job.settings.checkpoint.tolerable_failures:
             job.due_failover = f"{job.failures_in_a_row} checkpoints in a row failed: {' | '.join(job.blamed[-4:])}"
             job.failures_in_a_row, job.blamed = 0, []
-    if pending.stop and pending.step is Step.ACKS:
-        job.due_failover = f"the stopping savepoint {pending.id} was aborted behind its markers: {reason}"
 
 
 def drop_all(job: JobState) -> list[Pending]:
@@ -358,8 +374,6 @@ def drop_all(job: JobState) -> list[Pending]:
     job.current.pending.clear()
     for pending in dropped:
         _release_withheld(job, pending)
-        if pending.stop and pending.step is Step.ACKS:
-            job.due_failover = f"the stopping savepoint {pending.id} was aborted behind its markers"
     return dropped
 
 
@@ -381,9 +395,9 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
     """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
     job.statistics.aborted += 1
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
-    locations = [handle.location for handle in handles if handle is not None and handle.location is not None]
-    if locations:
-        job.emit(DeleteStates(tuple(locations)))
+    locations = {handle.location for handle in handles if handle is not None and handle.location is not None}
+    if unnamed := sorted(locations - job.history.locations()):
+        job.emit(DeleteStates(tuple(unnamed)))
     if pending.command is not None:
         commands.refuse(job, pending.command, f"savepoint {pending.id} was aborted: {reason}")
 

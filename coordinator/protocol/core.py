@@ -31,10 +31,11 @@ from ...schemas.acks import (
     SnapshotTaken,
 )
 from ...schemas.checkpoints import JobFinished, JobOutcome
+from ...schemas.events import Reset
 from ...schemas.ids import SubtaskId
 from ...schemas.settings import JobSettings
 from . import attempts, checkpoints, commands, failover, inbox, recovery, sending
-from .effects import AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
+from .effects import Append, AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
 from .history import keyed
 from .inputs import (
     AckRead,
@@ -172,11 +173,14 @@ def _read(job: JobState, read: AckRead) -> None:
 def _read_hint(job: JobState, hint: FailureHint) -> None:
     """A runner saw a task die: its attempt is failed, and a Hello it left behind is answered no more."""
     subtask = SubtaskId(hint.operator, hint.subtask)
+    slot = None if job.epoch is None or job.phase is not Phase.RUNNING else job.epoch.slots.get(subtask)
     waiting = job.hellos.get(subtask)
     if waiting is not None and (waiting.hello.run, waiting.hello.task) == (hint.run, hint.task):
         del job.hellos[subtask]
-    slot = None if job.epoch is None else job.epoch.slots.get(subtask)
-    if slot is None or slot.attempt is None or job.phase is not Phase.RUNNING:
+        if slot is not None and slot.phase is SlotPhase.ABSENT:
+            # No Start will carry the generation to an older instance that this Hello had superseded.
+            job.emit(Append(subtask, Reset(job.current.number, slot.generation)))
+    if slot is None or slot.attempt is None:
         return
     hello = slot.attempt.hello
     if (hello.run, hello.task) == (hint.run, hint.task):

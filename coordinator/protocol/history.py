@@ -6,6 +6,7 @@ same call as normal work. Keyed records and tombstones make the fold right for a
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -66,7 +67,7 @@ class History:
         self.checkpoints: dict[int, Checkpoint] = {}
         """Completed and not discarded, by id."""
         self.line: list[int] = []
-        """Ids of the current line, oldest first: going back to an older checkpoint cuts off what came after it."""
+        """Ids of the current line, ascending: going back to an older checkpoint cuts off what came after it."""
         self.executed: dict[int, CommandExecuted] = {}
         """By offset; those below the commands position are forgotten."""
         self.commands_position = 0
@@ -132,7 +133,7 @@ class History:
             )
         subtasks = {SubtaskId(part.operator, s.subtask): s for part in parts.values() for s in part.subtasks}
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
-        self.line.append(record.checkpoint_id)
+        insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)
         for offset in [o for o in self.executed if o < self.commands_position]:
@@ -147,19 +148,24 @@ class History:
         elif kind == "command":
             self.executed.pop(int(rest), None)
 
-    def outdated(self, retained: int, completing: int) -> list[int]:
+    def outdated(self, retained: int, completing: int, *, savepoint: bool) -> list[int]:
         """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""
         line = [i for i in self.line if not self.checkpoints[i].header.savepoint]
-        keep = set(line[len(line) - (retained - 1) :] if retained > 1 else [])
+        others = retained if savepoint else retained - 1
+        keep = set(line[-others:] if others else [])
         return [i for i, c in self.checkpoints.items() if i not in keep and i != completing and not c.header.savepoint]
 
     def discards(self, checkpoint_ids: Iterable[int], commands_below: int) -> list[Keyed]:
-        """Tombstones that forget these checkpoints, and the executed commands below an offset."""
+        """Tombstones that forget these checkpoints, and the executed commands below an offset.
+
+        A checkpoint's header goes first: compaction may stop between two tombstones, and what it leaves must not be a
+        header without its parts.
+        """
         tombstones: list[Keyed] = []
         for checkpoint_id in checkpoint_ids:
             header = self.checkpoints[checkpoint_id].header
-            tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in range(header.parts)]
             tombstones.append((checkpoint_key(checkpoint_id), None))
+            tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in range(header.parts)]
         tombstones += [(key_of(c), None) for offset, c in self.executed.items() if offset < commands_below]
         return tombstones
 

@@ -126,7 +126,9 @@ class Pending:
     uncut: set[str]
     """Operators whose coordinator has not completed its future; empty exactly from ACKS on."""
     required: frozenset[SubtaskId]
-    """Whose acks it needs: those LIVE at the trigger; any failover of one of them aborts it."""
+    """Whose acks it needs: those LIVE at the trigger; any failover of one of them aborts it.
+
+    One that has finished since counts with the snapshot of its end."""
     step: Step = Step.CALLING
     storing: set[str] = field(default_factory=set)
     """Operators whose coordinator state is on its way to storage."""
@@ -343,7 +345,8 @@ def check_invariants(job: JobState) -> None:
     for pending in epoch.pending.values():
         assert bool(pending.uncut) == (pending.step is Step.CALLING), pending
         assert set(pending.acks) <= pending.required, pending
-        assert all(epoch.slots[s].phase is SlotPhase.LIVE for s in pending.required), "a failover aborts"
+        lacking = pending.required - set(pending.acks)
+        assert all(epoch.slots[s].phase is SlotPhase.LIVE for s in lacking), "a failover aborts"
         assert NO_CHECKPOINT < pending.id < job.next_checkpoint_id <= job.history.reserved_through + 1
     uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
     assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"

@@ -61,7 +61,7 @@ def test_a_value_that_cannot_be_is_refused_by_name(cls: type, setting: str, valu
     assert re.search(rf"(?<![\w.]){re.escape(repr(value))}(?![\w.])", str(refused.value)), str(refused.value)
 
 
-@pytest.mark.parametrize("timeout", [0, 1.9, -1])
+@pytest.mark.parametrize("timeout", [0.1, 1.9])
 def test_a_heartbeat_timeout_that_one_late_heartbeat_would_exceed_is_refused(timeout: float) -> None:
     with pytest.raises(ConfigurationError, match=r"heartbeat_timeout \(.*\) must be at least twice heartbeat_interval"):
         JobSettings("flights", (READER,), heartbeat_timeout=timeout)

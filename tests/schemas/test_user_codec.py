@@ -58,7 +58,7 @@ def test_bytes_stay_as_they_are(value):
 
 
 def test_bytes_codec_refuses_anything_else_and_says_what_to_do():
-    with pytest.raises(ConfigurationError, match="expected bytes, not dict: .*codec"):
+    with pytest.raises(ConfigurationError, match=r"expected bytes, not dict: .*codec"):
         BytesCodec().encode({"a": 1})
 
 
@@ -153,7 +153,10 @@ def test_a_schema_that_cannot_read_an_earlier_one_is_refused_when_the_codec_is_m
             record({"name": "next", "type": ["null", "n.Point"]}),
             record({"name": "next", "type": ["null", "Point"]}),
         ),
-        ({"type": "enum", "name": "E", "symbols": ["A"], "default": "A"}, {"type": "enum", "name": "E", "symbols": ["B"]}),
+        (
+            {"type": "enum", "name": "E", "symbols": ["A"], "default": "A"},
+            {"type": "enum", "name": "E", "symbols": ["B"]},
+        ),
     ],
 )  # fmt: skip
 def test_compatible_changes_are_accepted(today, earlier):

@@ -10,9 +10,11 @@ from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorS
 
 LENGTHS = (60, 120, 250, 500, 1000, 1000)
 """Steps with faults, before they stop."""
-DRAIN_STEPS_MAX = 12_000
+DRAIN_STEPS_MAX = 8_000
 """Steps without faults in which two subtasks must have drained."""
 HEARTBEAT_S = 0.05
+START_TIMEOUT_S = 1.5
+"""How long an instance waits for the answer to its Hello."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,3 +297,9 @@ def test_a_failed_restore_fails_the_attempt_and_says_hello_in_place(d, wire):
     d.user[do.OpenUser] = lambda call: on.UserFailed("restore_state: boom")
     d.started()
     assert d.names()[-5:] == ["Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
+
+
+def test_an_abort_of_another_epoch_is_none(d, wire):
+    d.started()
+    d.append(wire.marker(1, 0), wire.aborted(1, epoch=2))
+    assert not d.of(do.NotifyAborted)

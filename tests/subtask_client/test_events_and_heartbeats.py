@@ -76,7 +76,7 @@ def test_belongs_to_is_the_lowest_checkpoint_whose_snapshot_can_contain_the_even
 def test_an_event_that_no_record_can_hold_is_refused_at_once_and_leaves_no_hole(driver):
     d = driver(event_bytes_max=10)
     d.started()
-    with pytest.raises(EventTooLarge, match="11 bytes.*at most 10"):
+    with pytest.raises(EventTooLarge, match=r"11 bytes.*at most 10"):
         d.core.send(b"x" * 11)
     send(d, b"x" * 10)
     d.turn()

@@ -255,3 +255,10 @@ def test_a_truncated_position_while_waiting_makes_it_say_hello_again(d, wire):
 def test_every_phase_but_left_can_be_left():
     for phase in Phase:
         assert ((phase, Turn.LEAVE) in TRANSITIONS) == (phase is not Phase.LEFT)
+
+
+def test_a_start_adopted_by_nonce_does_not_count_once_a_higher_attempt_was_started(d, wire):
+    d.hello_known = False
+    d.hello()
+    d.append(wire.start(attempt=60, nonce="other"), wire.start(attempt=55, nonce="nonce-1"))
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED

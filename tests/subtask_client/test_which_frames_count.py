@@ -202,3 +202,12 @@ def test_an_empty_frame_is_nothing_to_handle(d, wire):
     d.started()
     d.fresh().append(wire.frame(0))
     assert d.effects == []
+
+
+def test_what_stands_in_a_range_is_not_handled_a_second_time_from_the_event_position(d, wire):
+    """Section 5.3: the ack's position lies before the ranges, and a range may be of Start's own epoch."""
+    d.log = [wire.frame(0, b"a"), wire.frame(1, b"b"), wire.frame(2, b"c")]
+    d.hello()
+    d.append(wire.start(event_position=0, event_ranges=(Segment(0, 2, 1, 0, 50),)))
+    assert d.handled == [b"a", b"b", b"c"]
+    assert d.core.phase is Phase.RUNNING

@@ -91,9 +91,8 @@ class Recorder(Subtask):
 class Rig:
     """The subtask ``reader/0`` in a thread, and the pen and the eyes of its coordinator."""
 
-    def __init__(self) -> None:
-        self.broker = MemoryBroker()
-        self.transport = MemoryTransport(self.broker)
+    def __init__(self, transport: Any = None) -> None:
+        self.transport: Any = transport or MemoryTransport(MemoryBroker())
         self.settings = self.settings_with()
         self.storage = MemoryStorage()
         self.calls: list[Any] = []
@@ -165,6 +164,7 @@ class Rig:
         for record in records:
             value = record if isinstance(record, bytes) else encode(record)
             self._writer.append(self.events_partition, value, None, lambda o, e: offsets.append(o if o else 0))
+        assert self._writer.flush(DEADLINE_S)
         return offsets[-1]
 
     def expect(self, kind: type[T], where: Callable[[Any], bool] = lambda record: True) -> T:
@@ -186,6 +186,7 @@ class Rig:
     def _wait_for_acks(self, deadline: float) -> None:
         reader = self.transport.reader({self.acks_partition: len(self.read)})
         reader.poll(max(0.0, deadline - time.monotonic()), 1)
+        reader.close()
 
     def hello(self) -> tuple[acks.Hello, int]:
         hello = self.expect(acks.Hello)
@@ -233,6 +234,20 @@ def rig() -> Iterator[Rig]:
     rig = Rig()
     yield rig
     rig.close()
+
+
+@pytest.fixture
+def rig_over() -> Iterator[Callable[[Any], Rig]]:
+    """Makes the same over another transport."""
+    rigs: list[Rig] = []
+
+    def make(transport: Any) -> Rig:
+        rigs.append(Rig(transport))
+        return rigs[-1]
+
+    yield make
+    for rig in rigs:
+        rig.close()
 
 
 @pytest.fixture

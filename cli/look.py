@@ -1,0 +1,164 @@
+"""`penstock jobs`, `status` and `checkpoints`: what there is, and what it waits for."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..coordinator.client import JobClient, statuses
+from ..schemas.status import JobStatus
+from ..schemas.topics import DEFAULT_PREFIX
+from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected, job_client
+from .console import Console
+from .display import Display, headline, subtask_table, waiting_lines
+from .exits import Failed
+from .plain import checkpoint_row, plain
+
+STALE_S = 5.0
+"""A status this old is told as old: a coordinator writes one each second."""
+ENDED = ("finished", "stopped", "failed")
+
+
+def jobs(
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs on the broker, with what each is doing."""
+    console = Console(as_json=as_json)
+    with connected(broker, client_config) as transport:
+        found = list(statuses(transport, prefix))
+    if as_json:
+        console.data([{"job": job, "status": None if s is None else _told(s)} for job, s in found])
+        return
+    if not found:
+        console.show(f"no job under prefix {prefix!r} on this broker")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("job", "state", "subtasks", "checkpoint", "failovers", "last seen"):
+        table.add_column(name)
+    for job, s in found:
+        if s is None:
+            table.add_row(escape(job), "never started")
+            continue
+        running = sum(t.phase == "running" for o in s.operators for t in o.subtasks)
+        table.add_row(
+            escape(job), state_of(s), f"{running}/{sum(o.parallelism for o in s.operators)}", str(s.last_completed),
+            f"{s.failovers_region} region, {s.failovers_global} global", _ago(s),
+        )  # fmt: skip
+    console.show(table)
+
+
+def status(
+    job: JobArgument,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until the job has ended, or Ctrl-C.")] = False,
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a job is doing: its subtasks, and what each checkpoint waits for, by name."""
+    console = Console()
+    with job_client(job, broker, prefix, client_config) as client:
+        if watch:
+            _watch(client, Console(as_json=as_json))
+            return
+        newest = client.status()
+    if newest is None:
+        raise Failed(f"job {job} has not told its status yet: has its coordinator started?")
+    if as_json:
+        console.data(_told(newest))
+        return
+    console.show(headline(newest))
+    if state_of(newest) == "gone":
+        console.show(f"this was {_ago(newest)}: its coordinator has told nothing since")
+    if newest.cause:
+        console.show(f"because: {newest.cause}")
+    console.show(subtask_table(newest))
+    for line in waiting_lines(newest) or ["no checkpoint is under way"]:
+        console.show(line)
+    if newest.last_failure:
+        console.show(f"last failure: {newest.last_failure}")
+    if newest.dropped:
+        console.show("records that did not count: " + ", ".join(f"{n} {why}" for why, n in newest.dropped.items()))
+
+
+def _watch(client: JobClient, console: Console) -> None:
+    at_ms = -1
+    with Display(console) as display:
+        while True:
+            newest = client.status()
+            if newest is not None and newest.at_ms != at_ms:
+                at_ms = newest.at_ms
+                if console.as_json:
+                    console.data(_told(newest))
+                else:
+                    display.update(newest)
+                if newest.state in ENDED:
+                    return
+            time.sleep(0.3)
+
+
+def checkpoints(
+    job: JobArgument,
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the checkpoints and savepoints that a job can be restored from."""
+    console = Console(as_json=as_json)
+    with job_client(job, broker, prefix, client_config) as client:
+        history = client.history()
+    rows = [checkpoint_row(checkpoint) for _, checkpoint in sorted(history.checkpoints.items())]
+    for row in rows:
+        row["last_completed"] = row["checkpoint_id"] == history.last_id
+    if as_json:
+        console.data(rows)
+        return
+    if not rows:
+        console.show(f"job {job} has no completed checkpoint")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("checkpoint", "kind", "epoch", "triggered", "took", "subtasks", "finished", "state"):
+        table.add_column(name)
+    for row in rows:
+        table.add_row(
+            str(row["checkpoint_id"]) + (" (last)" if row["last_completed"] else ""),
+            "savepoint" if row["savepoint"] else "checkpoint",
+            str(row["epoch"]),
+            f"{datetime.fromtimestamp(row['triggered_at_ms'] / 1000):%Y-%m-%d %H:%M:%S}",
+            f"{row['duration_ms']} ms",
+            str(row["subtasks"]),
+            str(row["finished_subtasks"]),
+            f"{row['state_bytes']:,} bytes" + (f", {row['stored_states']} stored" if row["stored_states"] else ""),
+        )
+    console.show(table)
+
+
+def state_of(status: JobStatus) -> str:
+    """Its state; "gone" where it says that it runs, and has not said so for a while."""
+    return "gone" if status.state not in ENDED and _age_s(status) > STALE_S else status.state
+
+
+def _told(status: JobStatus) -> dict[str, object]:
+    return {**plain(status), "age_s": round(_age_s(status), 3), "gone": state_of(status) == "gone"}
+
+
+def _age_s(status: JobStatus) -> float:
+    return max(0.0, time.time() - status.at_ms / 1000)
+
+
+def _ago(status: JobStatus) -> str:
+    age = int(_age_s(status))
+    if age < 120:
+        return f"{age} s ago"
+    return f"{age // 60} min ago" if age < 7200 else f"{age // 3600} h ago"
+
+

@@ -1,0 +1,168 @@
+"""What a Spark session must be like before a job's tasks may run in it for long. Refuses with the way out.
+
+Every rule reads :class:`SessionFacts`, plain data; :func:`facts_of` takes them from a live session.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from pyspark import SparkContext
+
+from ..schemas.errors import ConfigurationError, JobRefused
+from ..schemas.settings import JobSettings
+
+FAILURES_MIN = 1_000
+"""Least number of failures of one task that Spark must tolerate: the restart budget is the coordinator's, and a killed
+executor counts against each of its tasks."""
+FAILURES_ADVISED = 1_000_000
+EXECUTORS_TIMEOUT_S = 30.0
+_LOOK_AGAIN_S = 0.1
+
+_REFUSED = {
+    "spark.speculation": "a second copy of a slow task would fence the first, again and again",
+    "spark.dynamicAllocation.enabled": "executors would be taken from under tasks that run for as long as the job",
+    "spark.excludeOnFailure.enabled": "an excluded executor can leave a subtask without a slot for ever",
+    "spark.excludeOnFailure.application.enabled": "an excluded executor can leave a subtask without a slot for ever",
+    "spark.excludeOnFailure.taskAndStage.enabled": "an excluded executor can leave a subtask without a slot for ever",
+}
+
+_LOCAL = re.compile(r"local(?:\[\s*(?P<threads>[0-9]+|\*)\s*(?:,\s*(?P<failures>[0-9]+)\s*)?\])?\Z")
+_LOCAL_CLUSTER = re.compile(r"local-cluster\[\s*(?P<workers>[0-9]+)\s*,\s*(?P<cores>[0-9]+)\s*,\s*[0-9]+\s*\]\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFacts:
+    """What the rules look at."""
+
+    master: str
+    conf: Mapping[str, str]
+    processors: int
+    """How many the driver's JVM sees: what ``*`` stands for."""
+    executor_cores: Callable[[], list[int]]
+    """Cores of each executor that has registered, without the driver."""
+
+    @property
+    def task_cpus(self) -> Decimal:
+        text = self.conf.get("spark.task.cpus", "1")
+        try:
+            cpus = Decimal(text)
+        except InvalidOperation:
+            cpus = Decimal(0)
+        if not cpus.is_finite() or cpus <= 0:
+            raise ConfigurationError(f"spark.task.cpus is {text!r}; it must be a number above 0")
+        return cpus
+
+    def slots(self, cores: int) -> int:
+        """How many tasks run at once on so many cores of one process."""
+        return int(Decimal(cores) // self.task_cpus)
+
+
+def classic_context(spark: Any) -> SparkContext:
+    """The session's SparkContext. Raises JobRefused where it has none: Spark Connect, or a stopped session."""
+    try:
+        context = spark.sparkContext
+    except Exception as error:  # Connect raises one of several errors, by version
+        raise JobRefused(
+            f"this session is a {type(spark).__module__}.{type(spark).__qualname__} without a SparkContext (Spark"
+            " Connect): long-running tasks need classic Spark. Make the session with .master(...), without .remote(...)"
+            " and with SPARK_REMOTE unset"
+        ) from error
+    if getattr(context, "_jsc", None) is None:
+        raise JobRefused("the Spark session has been stopped: make a new one (SparkSession.builder.getOrCreate())")
+    assert isinstance(context, SparkContext)
+    return context
+
+
+def facts_of(context: SparkContext) -> SessionFacts:
+    """What a live session is like."""
+    jvm: Any = context._jvm
+    return SessionFacts(
+        str(context.master),
+        dict(context.getConf().getAll()),
+        int(jvm.java.lang.Runtime.getRuntime().availableProcessors()),
+        lambda: _executor_cores(context),
+    )
+
+
+def _executor_cores(context: SparkContext) -> list[int]:
+    executors = context._jsc.sc().statusStore().executorList(True)
+    found = (executors.apply(i) for i in range(executors.size()))
+    return [int(executor.totalCores()) for executor in found if executor.id() != "driver"]
+
+
+def check_session(facts: SessionFacts, settings: JobSettings, executors_timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
+    """Raises ConfigurationError or JobRefused where the job's tasks could not run, or not be restarted."""
+    refuse_settings(facts)
+    require_retries(facts)
+    require_slots(facts, settings, executors_timeout_s)
+
+
+def refuse_settings(facts: SessionFacts) -> None:
+    """Settings under which Spark moves, doubles or withholds tasks."""
+    for name, why in _REFUSED.items():
+        value = facts.conf.get(name, "false")
+        if value.strip().lower() == "true":
+            raise ConfigurationError(f"{name} is {value!r}: {why}. Set it to 'false' for the session")
+
+
+def require_retries(facts: SessionFacts) -> None:
+    """Spark must start a dead task again for as long as the coordinator wants it to."""
+    local = _LOCAL.match(facts.master)
+    if local is not None:
+        failures, threads = int(local["failures"] or 1), local["threads"] or "1"
+        if failures < FAILURES_MIN:
+            raise ConfigurationError(
+                f"the master is {facts.master!r}, under which a task may fail {failures} time(s) at most and"
+                f" spark.task.maxFailures has no effect: use local[{threads},{FAILURES_ADVISED}]"
+            )
+        return
+    value = facts.conf.get("spark.task.maxFailures", "4")
+    if not value.isdigit() or int(value) < FAILURES_MIN:
+        raise ConfigurationError(
+            f"spark.task.maxFailures is {value!r}: each restart of a subtask and each lost executor counts against it."
+            f" Set it to {FAILURES_ADVISED}; what limits restarts is the job's RestartStrategy"
+        )
+
+
+def require_slots(facts: SessionFacts, settings: JobSettings, executors_timeout_s: float) -> None:
+    """Each subtask keeps a slot for as long as the job runs; one without a slot would wait for it in silence."""
+    needed = len(settings.subtasks())
+    available, where = _announced_slots(facts)
+    if available is None:
+        available, where = _registered_slots(facts, needed, executors_timeout_s)
+    if available < needed:
+        parts = ", ".join(f"{operator.name} {operator.parallelism}" for operator in settings.operators)
+        cpus = "" if facts.task_cpus == 1 else f", spark.task.cpus is {facts.task_cpus}"
+        raise JobRefused(
+            f"job {settings.name!r} needs {needed} task slots at once ({parts}), and there are {available} ({where}"
+            f"{cpus}): give Spark more cores, lower the parallelism, or set spark.task.cpus below 1 (0.25 packs four"
+            " subtasks onto a core)"
+        )
+
+
+def _announced_slots(facts: SessionFacts) -> tuple[int | None, str]:
+    """What the master string says, where it says it."""
+    if (local := _LOCAL.match(facts.master)) is not None:
+        threads = local["threads"] or "1"
+        return facts.slots(facts.processors if threads == "*" else int(threads)), f"master {facts.master}"
+    if (cluster := _LOCAL_CLUSTER.match(facts.master)) is not None:
+        return int(cluster["workers"]) * facts.slots(int(cluster["cores"])), f"master {facts.master}"
+    return None, ""
+
+
+def _registered_slots(facts: SessionFacts, needed: int, timeout_s: float) -> tuple[int, str]:
+    """What has registered, as soon as it is enough."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        cores = facts.executor_cores()
+        available = sum(facts.slots(count) for count in cores)
+        if available >= needed or time.monotonic() >= deadline:
+            where = f"master {facts.master}, {len(cores)} executors with {sum(cores)} cores after {timeout_s:g} s"
+            return available, where
+        time.sleep(_LOOK_AGAIN_S)

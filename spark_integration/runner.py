@@ -1,0 +1,170 @@
+"""Starts a job's subtasks as long-running Spark tasks, and its coordinator beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pyspark import SparkContext, SparkFiles
+
+from ..coordinator.client import JobClient
+from ..coordinator.protocol.inputs import Restore
+from ..coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
+from ..coordinator.service import CoordinatorService
+from ..job import Job
+from ..schemas.acks import RunStarted
+from ..schemas.codec import encode
+from ..schemas.errors import AppendFailed, ConfigurationError
+from ..schemas.ids import SubtaskId
+from ..transport.kafka import KafkaConfig, KafkaTransport
+from ..transport.ports import Partition, Transport
+from .checks import check_session, classic_context, facts_of
+from .handle import JobHandle
+from .listener import TaskListener
+from .spark_job import SparkJob
+from .supervisor import RunParts, Supervisor
+from .task import TaskPlan
+from .user_code import pickled_operators
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REACH_TIMEOUT_S = 10.0
+ANNOUNCE_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+_LOOK_S = 0.01
+
+
+def run(
+    spark: SparkSession,
+    job: Job,
+    *,
+    broker: str | KafkaConfig,
+    client_settings: Mapping[str, str] | None = None,
+    coordinator: Literal["driver", "elsewhere"] = "driver",
+    options: CoordinatorOptions | None = None,
+    stop_timeout: float = STOP_TIMEOUT_S,
+) -> JobHandle:
+    """Starts a run of ``job``: every subtask as a Spark task of its own, all at once.
+
+    ``broker`` is host:port, or a KafkaConfig; ``client_settings`` are librdkafka's, security mostly (they travel to
+    the executors with the tasks). The coordinator runs on a thread of this driver, or "elsewhere"
+    (``penstock coordinator``). ``stop_timeout`` is how long tasks may take to return after they were told to, in
+    seconds; then they are cancelled. A job that was run before resumes from its last completed checkpoint, unless
+    ``options`` say otherwise; a run of it that is still going on is replaced.
+
+    Raises, before anything is started, ConfigurationError and JobRefused where the job or the session cannot be used
+    like this, BrokerUnreachable where no broker answers; and JobRefused or StateError where the coordinator does not
+    begin.
+    """
+    if coordinator not in ("driver", "elsewhere"):
+        raise ConfigurationError(f"coordinator is {coordinator!r}; use 'driver' or 'elsewhere'")
+    settings = job.settings
+    context = classic_context(spark)
+    check_session(facts_of(context), settings)
+    config = _kafka_config(broker, client_settings)
+    plan = TaskPlan(settings, config, uuid.uuid4().hex, pickled_operators(job, _shipped(context)))
+    transport = KafkaTransport.from_config(config)
+    try:
+        transport.check(REACH_TIMEOUT_S)
+        transport.create_topics(settings.topics.specs(settings.parallelism))
+        return _started(context, job, plan, transport, coordinator == "driver", options, stop_timeout)
+    except BaseException:
+        transport.close()
+        raise
+
+
+def _started(
+    context: SparkContext,
+    job: Job,
+    plan: TaskPlan,
+    transport: KafkaTransport,
+    coordinated_here: bool,
+    options: CoordinatorOptions | None,
+    stop_timeout_s: float,
+) -> JobHandle:
+    announce_run(transport, job, plan.run)
+    silent = _Silent()
+    service = _service(job, transport, options or CoordinatorOptions(), silent) if coordinated_here else None
+    client = JobClient(transport, job.name, job.prefix)
+    spark_job = SparkJob(context, plan)
+    parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, stop_timeout_s)
+    supervisor = silent.supervisor = Supervisor(parts, TaskListener(context, plan.run))
+    if service is not None:
+        service.start()
+        _await_beginning(service)
+    supervisor.start()
+    return JobHandle(job, parts, supervisor)
+
+
+class _Silent:
+    """The way from the coordinator, which is made first, to the supervisor."""
+
+    supervisor: Supervisor | None = None
+
+    def __call__(self, subtask: SubtaskId, task: str, cause: str) -> None:
+        if self.supervisor is not None:
+            self.supervisor.kill_task(subtask, task, cause)
+
+
+def _service(job: Job, transport: Transport, options: CoordinatorOptions, silent: _Silent) -> CoordinatorService:
+    also = options.on_silent
+
+    def on_silent(subtask: SubtaskId, task: str, cause: str) -> None:
+        silent(subtask, task, cause)
+        if also is not None:
+            also(subtask, task, cause)
+
+    first_options = dataclasses.replace(options, on_silent=on_silent)
+    # Whatever the first instance restored from, its successors resume.
+    later_options = dataclasses.replace(first_options, restore=Restore.LATEST, restore_checkpoint=-1)
+
+    def make(first: bool) -> CoordinatorRuntime:
+        return CoordinatorRuntime(job.settings, job.coordinators, transport, first_options if first else later_options)
+
+    return CoordinatorService(make, job.restart)
+
+
+def _await_beginning(service: CoordinatorService) -> None:
+    """Returns when the coordinator has claimed its epoch. Raises why it does not: then no task is started."""
+    try:
+        while service.runtime is None or not service.runtime.began:
+            if service.wait(_LOOK_S) is not None:
+                return  # fenced already: the watch says so
+    except BaseException:
+        service.leave()
+        raise
+
+
+def announce_run(transport: Transport, job: Job, run_id: str) -> None:
+    """Writes RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
+    writer = transport.writer()
+    failed: list[Exception] = []
+    try:
+        record = encode(RunStarted(run_id, socket.gethostname()))
+        acks = Partition(job.settings.topics.acks, 0)
+        writer.append(acks, record, None, lambda _, error: failed.append(error) if error else None)
+        if not writer.flush(ANNOUNCE_TIMEOUT_S) or failed:
+            why = failed[0] if failed else f"no answer within {ANNOUNCE_TIMEOUT_S:g} s"
+            raise AppendFailed(f"the start of run {run_id} of job {job.name!r} could not be written: {why}")
+    finally:
+        writer.close(0.0)
+
+
+def _kafka_config(broker: str | KafkaConfig, client_settings: Mapping[str, str] | None) -> KafkaConfig:
+    if isinstance(broker, KafkaConfig):
+        if client_settings:
+            raise ConfigurationError("client_settings are part of the KafkaConfig given as broker: put them in there")
+        return broker
+    if not isinstance(broker, str):
+        raise ConfigurationError(f"broker must be host:port of a Kafka broker, or a KafkaConfig, not {broker!r}")
+    return KafkaConfig(broker, client_settings or {})
+
+
+def _shipped(context: SparkContext) -> list[Path]:
+    """Where the driver keeps what ``addPyFile`` brings to the workers."""
+    return [Path(SparkFiles.getRootDirectory()).resolve()] if context._python_includes else []

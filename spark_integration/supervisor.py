@@ -1,0 +1,333 @@
+"""Brings the two halves of a run together: when the coordinator ends so do its tasks, and the other way round.
+
+One thread per run. It hears of failed tasks, passes them on as hints, has silent tasks killed, and sees to it that a
+run ends as a whole and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import assert_never
+
+from ..coordinator.client import JobClient
+from ..coordinator.protocol.effects import Ending
+from ..coordinator.service import CoordinatorService
+from ..schemas.acks import FailureHint
+from ..schemas.codec import encode
+from ..schemas.errors import JobFailed, RunReplaced, TransportError
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import JobSettings
+from ..schemas.status import JobStatus
+from ..transport.ports import Partition, Transport, Writer
+from .listener import TaskFailure, TaskListener
+from .results import JobResult, RunEnding
+from .spark_job import SparkJob
+from .task import TaskCannotBegin
+
+_log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+DEATHS_MAX = 8
+"""So often in a row may a subtask's task die without the subtask having run in between: Spark would go on for ever."""
+OTHER_SIDE_S = 15.0
+"""Seconds that the coordinator may take to know why all tasks have returned."""
+CANCEL_S = 30.0
+LEAVE_S = 15.0
+_LIVING = ("running", "finished")
+
+
+@dataclass(frozen=True, slots=True)
+class RunParts:
+    """What a run consists of, in the driver."""
+
+    settings: JobSettings
+    run_id: str
+    transport: Transport
+    service: CoordinatorService | None
+    """None where the coordinator runs elsewhere."""
+    client: JobClient
+    spark_job: SparkJob
+    stop_timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Conclusion:
+    """How the run ends: with an error, or with the ending."""
+
+    error: Exception | None
+    ending: RunEnding
+    cause: str
+    tasks_told: bool
+    """Whether somebody has told the tasks to return; if not, they are cancelled."""
+
+
+class Supervisor:
+    """One run's watch. ``done`` is set when everything of it has ended; then ``error`` or ``result`` says how."""
+
+    def __init__(self, parts: RunParts, listener: TaskListener) -> None:
+        self.parts = parts
+        self.done = threading.Event()
+        self.error: Exception | None = None
+        self.result: JobResult | None = None
+        self._listener = listener
+        self._subtasks = parts.settings.subtasks()
+        self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._conclusion: _Conclusion | None = None
+        self._deaths: Counter[SubtaskId] = Counter()
+        self._died_at_ms: dict[SubtaskId, float] = {}
+        self._last_death = ""
+        self._looked_at = 0.0
+        self._hints: Writer | None = None
+        self._thread = threading.Thread(target=self._run, name=f"penstock-run-{parts.settings.name}", daemon=True)
+
+    def start(self) -> None:
+        self._listener.start(self.task_failed)
+        self.parts.spark_job.start()
+        self._thread.start()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    # ---- from any thread
+
+    def task_failed(self, failure: TaskFailure) -> None:
+        """Spark says that a task has died."""
+        self._posted.put(lambda: self._take_failure(failure))
+
+    def kill_task(self, subtask: SubtaskId, task: str, cause: str) -> None:
+        """The coordinator has failed an attempt as silent (:attr:`CoordinatorOptions.on_silent`)."""
+        self._posted.put(lambda: self.parts.spark_job.kill_task(task, f"{subtask} is silent: {cause}"))
+
+    def give_up_on_tasks(self, cause: str) -> None:
+        """Nobody answers: ends the run by cancelling its tasks."""
+        self._posted.put(lambda: self._conclude(_Conclusion(None, RunEnding.STOPPED, cause, tasks_told=False)))
+
+    def ending(self) -> bool:
+        """Whether the run is on its way to its end, and nobody will answer a command any more."""
+        service = self.parts.service
+        return self._conclusion is not None or self.done.is_set() or (service is not None and service.done())
+
+    # ---- the watch
+
+    def _run(self) -> None:
+        try:
+            conclusion = self._watch()
+            self._wind_down(conclusion)
+            self.error = conclusion.error
+            if conclusion.error is None:
+                self.result = JobResult(conclusion.ending, conclusion.cause, self.parts.run_id, self._status())
+            level = logging.INFO if conclusion.error is None else logging.WARNING
+            _log.log(level, "job=%s run=%s ends: %s", self.parts.settings.name, self.parts.run_id, conclusion.cause)
+        except Exception as error:
+            _log.exception("job=%s run=%s: its watch broke off", self.parts.settings.name, self.parts.run_id)
+            self.error = error
+        finally:
+            self._close()
+            self.done.set()
+
+    def _watch(self) -> _Conclusion:
+        while self._conclusion is None:
+            self._serve()
+            self._forget_deaths()
+            if self._conclusion is not None:
+                break
+            service, spark_job = self.parts.service, self.parts.spark_job
+            if service is not None and service.done():
+                self._conclude(self._of_coordinator(service))
+            elif spark_job.done():
+                self._conclude(self._of_tasks())
+        assert self._conclusion is not None
+        return self._conclusion
+
+    def _serve(self) -> None:
+        """Does what was posted; waits a tick for the first of it."""
+        try:
+            action = self._posted.get(timeout=TICK_S)
+            while True:
+                action()
+                action = self._posted.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _conclude(self, conclusion: _Conclusion) -> None:
+        self._conclusion = self._conclusion or conclusion
+
+    def _of_coordinator(self, service: CoordinatorService) -> _Conclusion:
+        try:
+            outcome = service.wait(0.0)
+            assert outcome is not None
+        except Exception as error:
+            return _failed(error, str(error), tasks_told=False)
+        match outcome.ending:
+            case Ending.FINISHED:
+                return _Conclusion(None, RunEnding.FINISHED, outcome.cause, tasks_told=True)
+            case Ending.STOPPED:
+                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, tasks_told=True)
+            case Ending.FENCED:
+                return self._replaced(outcome.cause)
+            case Ending.FAILED:
+                return self._failed_job(outcome.cause)
+            case Ending.LEFT:  # somebody has asked the coordinator alone to leave
+                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, tasks_told=False)
+            case never:
+                assert_never(never)
+
+    def _replaced(self, cause: str) -> _Conclusion:
+        text = f"run {self.parts.run_id} of job {self.parts.settings.name!r} has been replaced by a newer one: {cause}"
+        return _failed(RunReplaced(text), text, tasks_told=True)
+
+    def _failed_job(self, cause: str) -> _Conclusion:
+        if self._last_death and "registered within" in cause:
+            cause += f"; the last task that died: {self._last_death}"
+        text = f"job {self.parts.settings.name!r} failed: {cause}"
+        return _failed(JobFailed(text), text, tasks_told=True)
+
+    def _of_tasks(self) -> _Conclusion:
+        """The Spark job has ended: by an error, or because somebody has told every task to return."""
+        error = self.parts.spark_job.error
+        if error is not None:
+            text = f"the Spark job of job {self.parts.settings.name!r} ended: {_first_lines(error)}"
+            failed = JobFailed(text)
+            failed.__cause__ = error
+            return _failed(failed, text, tasks_told=False)
+        if self.parts.service is not None:
+            return self._coordinator_follows(self.parts.service)
+        return self._as_told_elsewhere()
+
+    def _coordinator_follows(self, service: CoordinatorService) -> _Conclusion:
+        deadline = time.monotonic() + OTHER_SIDE_S
+        while time.monotonic() < deadline:
+            self._serve()
+            if service.done():
+                return self._of_coordinator(service)
+        return self._told_by_stranger()
+
+    def _as_told_elsewhere(self) -> _Conclusion:
+        deadline = time.monotonic() + OTHER_SIDE_S
+        while time.monotonic() < deadline:
+            status = self._status()
+            if status is not None and status.run not in ("", self.parts.run_id):
+                return self._replaced(f"run {status.run} is at work")
+            match None if status is None else status.state:
+                case "finished":
+                    return _Conclusion(None, RunEnding.FINISHED, status.cause if status else "", tasks_told=True)
+                case "stopped":
+                    return _Conclusion(None, RunEnding.STOPPED, status.cause if status else "", tasks_told=True)
+                case "failed":
+                    return self._failed_job(status.cause if status else "")
+            self._serve()
+        return self._told_by_stranger()
+
+    def _told_by_stranger(self) -> _Conclusion:
+        reasons = sorted({told.reason for told in self.parts.spark_job.returns})
+        return self._replaced(f"all its tasks were told to return ({'; '.join(reasons)[:1000]})")
+
+    # ---- tasks that die
+
+    def _take_failure(self, failure: TaskFailure) -> None:
+        if self._conclusion is not None or failure.task.partition >= len(self._subtasks):
+            return
+        subtask = self._subtasks[failure.task.partition]
+        settings = self.parts.settings
+        _log.warning("job=%s subtask=%s: %s died: %s", settings.name, subtask, failure.task, failure.reason)
+        self._last_death = f"{failure.task}: {failure.reason}"
+        self._write_hint(subtask, failure)
+        self._deaths[subtask] += 1
+        self._died_at_ms[subtask] = time.time() * 1000
+        if TaskCannotBegin.__name__ in failure.reason:
+            self._conclude(self._hopeless(subtask, failure.reason))
+        elif self._deaths[subtask] >= DEATHS_MAX:
+            many = f"its task died {DEATHS_MAX} times without the subtask having run in between; the last time:"
+            self._conclude(self._hopeless(subtask, f"{many} {failure.reason}"))
+
+    def _hopeless(self, subtask: SubtaskId, cause: str) -> _Conclusion:
+        text = f"subtask {subtask} of job {self.parts.settings.name!r} cannot run on Spark: {cause}"
+        return _failed(JobFailed(text), text, tasks_told=False)
+
+    def _write_hint(self, subtask: SubtaskId, failure: TaskFailure) -> None:
+        cause = f"{failure.task} died: {_summary(failure.reason)}"
+        hint = FailureHint(subtask.operator, subtask.index, self.parts.run_id, str(failure.task), cause)
+        try:
+            if self._hints is None:
+                self._hints = self.parts.transport.writer()
+            self._hints.append(Partition(self.parts.settings.topics.acks, 0), encode(hint))
+        except TransportError as error:
+            _log.info("no failure hint was written: %s", error)
+            writer, self._hints = self._hints, None
+            if writer is not None:
+                writer.close(0.0)
+
+    def _forget_deaths(self) -> None:
+        """A subtask that has run since its last task died may die again."""
+        if not self._deaths or time.monotonic() < self._looked_at + 1.0:
+            return
+        self._looked_at = time.monotonic()
+        status = self._status()
+        for operator in () if status is None else status.operators:
+            for seen in operator.subtasks:
+                subtask = SubtaskId(operator.operator, seen.subtask)
+                died_at_ms = self._died_at_ms.get(subtask)
+                if died_at_ms is not None and seen.phase in _LIVING and status and status.at_ms > died_at_ms:
+                    del self._deaths[subtask], self._died_at_ms[subtask]
+
+    # ---- the end
+
+    def _wind_down(self, conclusion: _Conclusion) -> None:
+        service, spark_job = self.parts.service, self.parts.spark_job
+        if service is not None:
+            service.leave()
+        deadline = time.monotonic() + (self.parts.stop_timeout_s if conclusion.tasks_told else 0.0)
+        while not spark_job.done() and time.monotonic() < deadline:
+            self._serve()
+        if not spark_job.done():
+            spark_job.cancel(conclusion.cause)
+            deadline = time.monotonic() + CANCEL_S
+            while not spark_job.done() and time.monotonic() < deadline:
+                self._serve()
+            if not spark_job.done():
+                _log.error(
+                    "job=%s run=%s: tasks still run %g s after they were cancelled; what they write does not count",
+                    self.parts.settings.name, self.parts.run_id, CANCEL_S,
+                )  # fmt: skip
+        if service is not None:
+            try:
+                if service.wait(LEAVE_S) is None:
+                    _log.error("job=%s: its coordinator did not leave within %g s", self.parts.settings.name, LEAVE_S)
+            except Exception as error:
+                _log.debug("job=%s: the coordinator had given up: %s", self.parts.settings.name, error)
+
+    def _close(self) -> None:
+        self._listener.stop()
+        if self._hints is not None:
+            self._hints.close(0.0)
+        self.parts.transport.close()
+
+    def _status(self) -> JobStatus | None:
+        if self.parts.service is not None:
+            return self.parts.service.status()
+        try:
+            return self.parts.client.status()
+        except TransportError as error:
+            _log.debug("no status: %s", error)
+            return None
+
+
+def _failed(error: Exception, cause: str, *, tasks_told: bool) -> _Conclusion:
+    return _Conclusion(error, RunEnding.STOPPED, cause, tasks_told)
+
+
+def _first_lines(error: Exception) -> str:
+    lines = str(getattr(error, "java_exception", None) or error).strip().splitlines()
+    return f"{type(error).__name__}: " + " ".join(line.strip() for line in lines[:30])[:4000]
+
+
+def _summary(reason: str) -> str:
+    """Of a Python task's traceback its last line, which names the error; what the JVM was doing then helps nobody."""
+    python = reason.partition("\n\tat ")[0].strip()
+    return (python.splitlines() or [reason])[-1][:500]

@@ -1,0 +1,286 @@
+"""What must hold in every history, each named by its sentence of the protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
+from penstock.coordinator.protocol.state import Phase, SlotPhase
+from penstock.schemas.acks import OperatorEventFrame
+from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, EpochClaimed, SubtaskSnapshot
+from penstock.schemas.codec import decode
+from penstock.schemas.events import EventFrame, FailoverPolicy
+from penstock.schemas.frames import unpack
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.state import StateHandle
+
+if TYPE_CHECKING:
+    from .coordinator_process import CoordinatorProcess
+    from .subtask_process import SubtaskProcess
+    from .world import World
+
+
+class Violation(AssertionError):
+    """The protocol does not hold in this history."""
+
+
+class Checks:
+    """Watches one world. ``history`` is what the checkpoint log says, record by record as it is committed."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.history = History()
+        self.completed: list[int] = []
+        self.blamed: list[str] = []
+        """Found where nothing may be raised; raised at the end of the step."""
+        self._callers: dict[int, tuple[str, int]] = {}
+        self._executed: set[int] = set()
+        self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
+
+    def blame(self, what: str) -> None:
+        self.blamed.append(what)
+
+    def after_step(self) -> None:
+        if self.blamed:
+            raise Violation("; ".join(self.blamed))
+
+    # ---- who is who
+
+    def newest(self) -> CoordinatorProcess | None:
+        """The living coordinator of the newest epoch, if there is one."""
+        epoch = self.history.epoch
+        return next(
+            (c for c in self.world.coordinators if c.alive and epoch and c.core.job.history.epoch == epoch), None
+        )
+
+    def current(self, instance: SubtaskProcess) -> CoordinatorProcess | None:
+        """The coordinator that has ``instance`` for the current attempt of its subtask in its current generation."""
+        running, coordinator = instance.core.running, self.newest()
+        if running is None or not instance.alive or coordinator is None:
+            return None
+        job = coordinator.core.job
+        if job.phase is not Phase.RUNNING:
+            return None
+        slot = job.current.slots[instance.subtask]
+        attempt = slot.attempt
+        mine = attempt is not None and attempt.sender(instance.subtask) == running.sender
+        return coordinator if mine else None
+
+    # ---- G1, G2
+
+    def handled(self, instance: SubtaskProcess, uid: int) -> None:
+        self.world.handled.add((instance.subtask, uid))
+        coordinator = self.current(instance)
+        if coordinator is None:
+            return
+        sent = coordinator.users[instance.subtask.operator].sent[instance.subtask.index]
+        if instance.handled != sent[: len(instance.handled)]:
+            raise Violation(
+                f"G1/G2: {instance} has handled {instance.handled}, and the history of {coordinator} is {sent}"
+            )
+
+    # ---- the checkpoint log
+
+    def called(self, coordinator: CoordinatorProcess, checkpoint_id: int) -> None:
+        caller = (coordinator.name, coordinator.core.job.history.epoch)
+        if self._callers.setdefault(checkpoint_id, caller) != caller:
+            raise Violation(
+                f"section 7.1: checkpoint id {checkpoint_id} of {self._callers[checkpoint_id]} is used again"
+            )
+
+    def committed(self, coordinator: CoordinatorProcess, records: Sequence[Keyed]) -> None:
+        """The transaction stands from now on."""
+        named_before = {id_: c.locations() for id_, c in self.history.checkpoints.items()}
+        for _, record in records:
+            match record:
+                case EpochClaimed():
+                    if record.epoch < self.history.epoch or (
+                        record.epoch == self.history.epoch and record.instance != coordinator.name
+                    ):
+                        raise Violation(f"G4: {coordinator} claims epoch {record.epoch} after {self.history.epoch}")
+                case CheckpointCompleted() if record.epoch != self.history.epoch:
+                    raise Violation(f"G4: {coordinator} of epoch {record.epoch} completes in {self.history.epoch}")
+                case CommandExecuted():
+                    if record.offset in self._executed:
+                        raise Violation(f"section 8: the command at {record.offset} is executed twice")
+                    self._executed.add(record.offset)
+        self.history.apply(records)
+        for _, record in records:
+            if isinstance(record, CheckpointCompleted):
+                self._completed(coordinator, self.history.checkpoints[record.checkpoint_id])
+        del named_before
+
+    def _completed(self, coordinator: CoordinatorProcess, checkpoint: Checkpoint) -> None:
+        if self.completed and checkpoint.id <= max(self.completed):
+            raise Violation(f"section 7.1: {checkpoint.id} completes after {self.completed[-1]}")
+        self.completed.append(checkpoint.id)
+        for operator in self.world.settings.operators:
+            part = checkpoint.operator(operator.name)
+            lists = json.loads(self._state(checkpoint.id, part.coordinator_state if part is not None else None))
+            for index in range(operator.parallelism):
+                subtask = SubtaskId(operator.name, index)
+                snapshot = checkpoint.subtasks[subtask]
+                mine = json.loads(self._state(checkpoint.id, snapshot.state))
+                self._sent_in[checkpoint.id, subtask] = mine["sent"]
+                sent = lists["sent"].get(str(index), [])
+                received = lists["received"].get(str(index), [])
+                self._cut_downstream(checkpoint.id, subtask, snapshot, mine["handled"], sent)
+                self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
+
+    def _state(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
+        assert handle is not None
+        if handle.inline is not None:
+            return handle.inline
+        assert handle.location is not None
+        if handle.location not in self.world.stored:
+            raise Violation(f"section 7.6: checkpoint {checkpoint_id} names {handle.location}, which is not stored")
+        return self.world.stored[handle.location]
+
+    def _cut_downstream(
+        self, n: int, subtask: SubtaskId, snapshot: SubtaskSnapshot, handled: list[int], sent: list[int]
+    ) -> None:
+        ranged = [
+            uid
+            for segment in snapshot.event_ranges
+            for record in self.world.log(self.world.event_partition(subtask), segment.begin, segment.end)
+            if isinstance(frame := decode(record.value), EventFrame)
+            and frame.epoch == segment.epoch
+            and (self.world.config.policy is not FailoverPolicy.RESET or frame.attempt == segment.attempt)
+            for uid in _uids(frame)
+        ]
+        contained = handled + ranged
+        if contained != (sent[: len(contained)] if snapshot.finished else sent):
+            raise Violation(
+                f"G3: in checkpoint {n} {subtask} has handled {handled} and the range {ranged}, and its coordinator had"
+                f" sent {sent}"
+            )
+        if snapshot.finished:
+            lost = [uid for who, uid in self.world.promised if who == subtask and uid not in contained]
+            if lost:
+                raise Violation(
+                    f"G2: checkpoint {n} contains the end of {subtask} without {lost}, whose futures settled as handled"
+                )
+
+    def _cut_upstream(
+        self, checkpoint: Checkpoint, subtask: SubtaskId, snapshot: SubtaskSnapshot, sent: list[int], received: list[int]
+    ) -> None:
+        if checkpoint.header.savepoint:
+            owed = [uid for part in snapshot.inbox for uid in _uids(part)]
+        else:
+            owed = self._inbox_range(checkpoint, subtask, snapshot)
+        there = received + owed
+        if self.world.config.policy is not FailoverPolicy.GLOBAL:  # possibly among ones that a region failover undid
+            there = [uid for uid in there if uid in set(sent)]
+        if there != sent:
+            raise Violation(
+                f"G3: in checkpoint {checkpoint.id} {subtask} has sent {sent}, and its coordinator has {received} and"
+                f" the range {owed}"
+            )
+
+    def _inbox_range(self, checkpoint: Checkpoint, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> list[int]:
+        part = checkpoint.operator(subtask.operator)
+        assert part is not None
+        owed: list[int] = []
+        for record in self.world.log(self.world.acks, part.inbox_position, snapshot.ack_offset):
+            frame = decode(record.value)
+            if not isinstance(frame, OperatorEventFrame) or frame.sender.subtask_id != subtask:
+                continue
+            sender = (frame.sender.attempt, frame.sender.epoch, frame.sender.generation)
+            if sender == (snapshot.attempt, snapshot.epoch, snapshot.generation):
+                owed += [
+                    uid for at, uid in enumerate(_uids(frame), frame.sequence) if at < snapshot.sent_sequence
+                ]
+        return owed
+
+    def sent_in(self, checkpoint_id: int, subtask: SubtaskId) -> list[int]:
+        """What the subtask had sent by its snapshot."""
+        return self._sent_in[checkpoint_id, subtask]
+
+    # ---- what is deleted
+
+    def deleting(self, who: object, locations: Iterable[str]) -> None:
+        for location in locations:
+            if location in self.history.locations():
+                raise Violation(f"section 7.9: {who} deletes {location}, which a completed checkpoint names")
+
+    # ---- the end
+
+    def drained(self) -> str | None:
+        """What is not settled yet; None when everything is."""
+        world, coordinator = self.world, self.newest()
+        if world.config.finite:
+            return self._ended()
+        if coordinator is None or not coordinator.idle():
+            return "no coordinator, or a busy one"
+        job = coordinator.core.job
+        if job.phase is not Phase.RUNNING or job.commands:
+            return f"the coordinator is {job.phase}, commands {job.commands}"
+        for subtask, slot in job.current.slots.items():
+            alive = [i for i in world.instances if i.alive and i.subtask == subtask]
+            if len(alive) != 1 or self.current(alive[0]) is None:
+                return f"{subtask} has {[str(i) for i in alive]}"
+            user = coordinator.users[subtask.operator]
+            if slot.gateway.held_events or user.open_futures:
+                return f"{subtask}: {slot.gateway.held_events} held, open futures {user.open_futures}"
+            if (why := self._uncovered(coordinator, alive[0])) is not None:
+                return why
+        return None
+
+    def _uncovered(self, coordinator: CoordinatorProcess, instance: SubtaskProcess) -> str | None:
+        world, subtask = self.world, instance.subtask
+        user = coordinator.users[subtask.operator]
+        sent, received = user.sent[subtask.index], user.received[subtask.index]
+        if not world.config.pull and len(sent) < world.events_wanted:
+            return f"only {sent} sent to {subtask}"
+        if instance.handled != sent or len(instance.sent) < world.events_wanted or not instance.quiet():
+            return f"{subtask} has handled {instance.handled} of {sent}, sent {instance.sent}"
+        if world.config.policy is FailoverPolicy.GLOBAL:
+            exact = received == instance.sent
+        else:
+            exact = [uid for uid in received if uid in set(instance.sent)] == instance.sent
+        if not exact:
+            return f"{subtask} has sent {instance.sent}, its coordinator received {received}"
+        last = coordinator.core.job.history.last
+        if last is None:
+            return "no checkpoint"
+        state = json.loads(self._state(last.id, last.subtasks[subtask].state))
+        if state != {"handled": instance.handled, "sent": instance.sent}:
+            return f"no checkpoint covers {subtask}: {state}"
+        return None
+
+    def _ended(self) -> str | None:
+        """A finite job: it has finished, everybody has left, and the last checkpoint holds everything."""
+        world, last = self.world, self.history.last
+        if not world.finished:
+            return "the job has not finished"
+        if alive := [str(i) for i in world.instances if i.alive]:
+            return f"{alive} have not left"
+        assert last is not None
+        for subtask in world.settings.subtasks():
+            state = json.loads(self._state(last.id, last.subtasks[subtask].state))
+            if len(state["sent"]) < world.events_wanted:
+                raise Violation(f"G2: the job has finished, and {subtask} has only sent {state['sent']}")
+            if not world.config.eager_end and len(state["handled"]) < world.events_wanted:
+                raise Violation(f"G2: the job has finished, and {subtask} has only handled {state['handled']}")
+        for coordinator in world.coordinators:
+            for user in coordinator.users.values():
+                if coordinator.ended_well and user.open_futures:
+                    raise Violation(f"section 6: futures of {user.open_futures} never settled")
+        return None
+
+    def waits(self) -> str:
+        """Who waits for what."""
+        lines = [f"epoch {self.history.epoch}, completed {self.completed[-3:]}, now {self.world.now:.3f}"]
+        lines += [c.waits() for c in self.world.coordinators if c.alive]
+        lines += [i.waits() for i in self.world.instances if i.alive]
+        return "\n    ".join(lines)
+
+    def live_or_done(self, coordinator: CoordinatorProcess, subtask: SubtaskId) -> bool:
+        job = coordinator.core.job
+        return job.epoch is not None and job.epoch.slots[subtask].phase is not SlotPhase.ABSENT
+
+
+def _uids(frame: object) -> list[int]:
+    return [json.loads(event) for event in unpack(frame.count, frame.lengths, frame.payload)]  # type: ignore[attr-defined]

@@ -1,0 +1,394 @@
+"""A coordinator process: performs the core's effects in order as the runtime does, one scheduler step at a time."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from penstock.coordinator.host import CoordinatorSpec, OperatorHost
+from penstock.coordinator.mailbox import Item, Mailbox
+from penstock.coordinator.protocol import effects, inputs
+from penstock.coordinator.protocol.core import CoordinatorCore
+from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.protocol.state import Phase, check_invariants
+from penstock.coordinator.status import job_status
+from penstock.coordinator.timers import Timers
+from penstock.schemas.acks import AcksRecord
+from penstock.schemas.checkpoints import CheckpointLogRecord
+from penstock.schemas.codec import decode, encode
+from penstock.schemas.errors import Backpressure, Fenced, PositionUnavailable, StateError
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.state import StateHandle
+from penstock.schemas.user_codec import JsonCodec
+from penstock.transport.memory import MemoryReader
+from penstock.transport.ports import FencedLog, LogRecord, Partition
+
+from .checks import Violation
+from .pen import Pen
+from .users import NumberedCoordinator, UserRaised
+
+if TYPE_CHECKING:
+    from .world import Action, World
+
+BACKLOG_MAX = 20
+"""Records of the acks topic read ahead of the core."""
+
+
+class CoordinatorProcess:
+    """One instance. While ``blocked`` on a commit or on reading back, the core is fed nothing else."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.name = world, name
+        self.alive = True
+        self.ended_well = False
+        self.core = CoordinatorCore(world.settings, name)
+        self.users: dict[str, NumberedCoordinator] = {}
+        self.hosts: dict[str, OperatorHost] = {}
+        self.pen, self.side = Pen(world.transport), Pen(world.transport)
+        self.mailbox = Mailbox()
+        self.items: deque[Item] = deque()
+        self.raised: deque[inputs.CoordinatorRaised] = deque()
+        self.blocked: effects.Commit | effects.ReadAcks | None = None
+        self.rest: deque[effects.Effect] = deque()
+        """Effects behind the one that blocks."""
+        self.log: FencedLog | None = None
+        self.stands = False
+        """The commit that blocks has reached the log, its answer has not come."""
+        self.reread_at = 0
+        self.reader: MemoryReader | None = None
+        self.storing: list[effects.StoreState] = []
+        self.deletions: list[Callable[[], None]] = []
+        self.truncation: effects.Truncate | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    # ---- start
+
+    def claim(self) -> None:
+        topics = self.world.settings.topics
+        self.log = self.world.transport.claim_log(topics.checkpoints, topics.transactional_id)
+        self.world.trace(f"{self} claims the checkpoint log")
+
+    def begin(self) -> None:
+        world, settings = self.world, self.world.settings
+        for operator in settings.operators:
+            user = NumberedCoordinator(self, operator.name)
+            self.users[operator.name] = user
+            self.hosts[operator.name] = OperatorHost(
+                settings.name, operator, CoordinatorSpec(lambda user=user: user, JsonCodec(), JsonCodec()), self.mailbox,  # type: ignore[misc]
+                Timers(lambda: None), world.workers, self._load_state, 1 << 20,
+            )  # fmt: skip
+        partitions = {s: world.event_partition(s) for s in settings.subtasks()}
+        offsets = world.transport.offsets([*partitions.values(), world.acks])
+        records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
+        names = [spec.name for spec in settings.topics.specs(settings.parallelism)]
+        self._feed(
+            inputs.Begin(
+                tuple(_keyed(record) for record in records),
+                {name: info.topic_id for name, info in world.transport.describe_topics(names).items()},
+                {s: inputs.Offsets(*offsets[p]) for s, p in partitions.items()},
+                inputs.Offsets(*offsets[world.acks]),
+                world.now_ms(),
+            )
+        )
+
+    # ---- the loop
+
+    def _feed(self, event: inputs.Input) -> None:
+        self._decide(event)
+        while self.raised and self.blocked is None and self.alive:
+            self._decide(self.raised.popleft())
+        if self.reader is None and self.blocked is None:
+            self.reader = self.world.transport.reader({self.world.acks: self.core.job.position})
+
+    def _decide(self, event: inputs.Input) -> None:
+        self.world.trace(f"{self} <- {event}")
+        decided = self.core.handle(event, self.world.now)
+        check_invariants(self.core.job)
+        self._perform_all(decided)
+
+    def _perform_all(self, decided: Iterable[effects.Effect]) -> None:
+        self.rest.extendleft(reversed(list(decided)))
+        while self.rest and self.blocked is None and self.alive:
+            self._perform(self.rest.popleft())
+
+    def take(self) -> None:
+        if not self.items:
+            self.items.extend(self.mailbox.take(0.0))
+        item = self.items.popleft()
+        if callable(item):
+            item()
+            return
+        if isinstance(item, inputs.Sent):
+            self.mailbox.count_unsent(item.stream.subtask.operator, -sum(map(len, item.events)))
+        self._feed(item)
+
+    def _perform(self, effect: effects.Effect) -> None:
+        world = self.world
+        world.trace(f"{self} -> {effect}")
+        match effect:
+            case effects.Append():
+                self._append(effect)
+            case effects.Commit() | effects.ReadAcks():
+                self.blocked, self.stands = effect, False
+                if isinstance(effect, effects.ReadAcks):
+                    begin = world.transport.offsets([world.acks])[world.acks].begin
+                    self.reread_at = max(effect.begin, begin)
+            case effects.Settle():
+                self.hosts[effect.stream.subtask.operator].settle(effect.stream)
+            case effects.AppendHeartbeat():
+                self.side.append(world.acks, encode(effect.record), None, None)
+            case effects.Reply():
+                self.side.append(Partition(world.settings.topics.status, 0), encode(effect.reply), None, None)
+            case effects.ReplaceWriter():
+                world.adrift.append(self.pen.abandon(world.rng))
+                self.pen = Pen(world.transport)
+            case effects.StoreState():
+                self.storing.append(effect)
+            case effects.DeleteStates():
+                self.deletions.append(lambda: self._delete(effect.locations))
+            case effects.CollectOrphans():
+                self.deletions.append(lambda: self._collect(effect))
+            case effects.Truncate():
+                self.truncation = effect
+            case effects.KillTask():
+                world.kill_task(effect.task)
+            case effects.End():
+                self.end(effect.ending, effect.cause)
+            case _:
+                self._call(effect)
+
+    def _call(self, call: effects.Call) -> None:
+        host, epoch = self.hosts[call.operator], self.core.job.history.epoch
+        if host.epoch != epoch and isinstance(call, effects.CallReset | effects.CallStart):
+            host.reset_epoch(epoch)
+        if isinstance(call, effects.CallCheckpoint):
+            self.world.checks.called(self, call.checkpoint_id)
+        try:
+            host.call(call)
+        except StateError as error:
+            raise Violation(f"section 7.9: {error}") from error
+        except (UserRaised, Backpressure) as error:
+            self.raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, type(call).__name__, repr(error)))
+
+    def check_may_be_handed(self, operator: str) -> None:
+        pending = {} if self.core.job.epoch is None else self.core.job.epoch.pending
+        if any(n in pending and operator in pending[n].uncut for n in self.users[operator].owed):
+            raise Violation(f"section 7.2: {operator} is handed an event while it owes a checkpoint future")
+
+    def _append(self, effect: effects.Append) -> None:
+        epoch = self.core.job.history.epoch
+
+        def outcome(_: int | None, error: Exception | None) -> None:
+            if error is not None:
+                self.mailbox.post(inputs.AppendFailed(epoch, str(error)))
+
+        self.pen.append(self.world.event_partition(effect.subtask), encode(effect.record), None, outcome)
+
+    # ---- commits and reading back
+
+    def commit_stands(self) -> None:
+        assert isinstance(self.blocked, effects.Commit) and self.log is not None
+        try:
+            self.log.commit([(key, None if r is None else encode(r)) for key, r in self.blocked.records])
+        except Fenced as fenced:
+            self.end(Ending.FENCED, str(fenced))
+            return
+        self.stands = True
+        self.world.trace(f"{self} commit stands")
+        self.world.checks.committed(self, self.blocked.records)
+
+    def commit_answered(self) -> None:
+        world, commit = self.world, self.blocked
+        assert isinstance(commit, effects.Commit)
+        committed = inputs.Committed()
+        if commit.looks_at_ends:
+            partitions = {s: world.event_partition(s) for s in world.settings.subtasks()}
+            ends = world.transport.offsets([*partitions.values(), world.acks])
+            committed = inputs.Committed({s: ends[p].end for s, p in partitions.items()}, ends[world.acks].end)
+        self.blocked = None
+        self._feed(committed)
+
+    def commit_unknown(self) -> None:
+        self.end(None, "the answer to a commit never came")
+
+    def reread_one(self) -> None:
+        assert isinstance(self.blocked, effects.ReadAcks)
+        if self.reread_at >= self.blocked.end:
+            self.blocked = None
+            self._feed(inputs.RereadEnd())
+            return
+        for record in self.world.log(self.world.acks, self.reread_at, min(self.reread_at + 3, self.blocked.end)):
+            if (decoded := _decoded(record)) is not None:
+                assert self.core.handle(inputs.Reread(record.offset, decoded), self.world.now) == []
+                check_invariants(self.core.job)
+            self.reread_at = record.offset + 1
+
+    # ---- other threads
+
+    def read_acks(self) -> None:
+        assert self.reader is not None
+        try:
+            records = self.reader.poll(0.0, self.world.rng.randint(1, 3))
+        except PositionUnavailable as error:
+            if self.world.checks.newest() is self:
+                raise Violation(f"section 7.9: the current coordinator cannot read on: {error}") from error
+            self.end(Ending.FENCED, str(error))
+            return
+        self.mailbox.post_all(
+            [inputs.AckRead(r.offset, r.timestamp_ms, _decoded(r)) for r in records], 1_000_000
+        )
+
+    def store(self, effect: effects.StoreState) -> None:
+        self.storing.remove(effect)
+        if self.world.chance(0.05):
+            self.mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, "storage is full"))
+            return
+        self.world.store(effect.location, effect.state)
+        handle = StateHandle(len(effect.state), location=effect.location)
+        self.mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
+
+    def _delete(self, locations: Iterable[str]) -> None:
+        self.world.checks.deleting(self, locations)
+        for location in locations:
+            self.world.stored.pop(location, None)
+
+    def _collect(self, effect: effects.CollectOrphans) -> None:
+        self._delete([at for at in self.world.stored if at not in effect.named and _epoch_of(at) < effect.epoch])
+
+    def truncate(self) -> None:
+        world, wanted = self.world, self.truncation
+        assert wanted is not None
+        self.truncation = None
+        positions = {world.event_partition(s): offset for s, offset in wanted.events.items()}
+        world.transport.truncate({**positions, world.acks: wanted.acks})
+
+    def _load_state(self, handle: StateHandle) -> bytes:
+        if handle.inline is not None:
+            return handle.inline
+        if handle.location not in self.world.stored:
+            raise StateError(f"{handle.location} is not stored")
+        return self.world.stored[handle.location]
+
+    # ---- ends
+
+    def end(self, ending: Ending | None, cause: str) -> None:
+        """None: the process is killed, or breaks off."""
+        self.world.trace(f"{self} ends ({ending}): {cause}")
+        self.alive = False
+        lost = ending is None or ending is Ending.FENCED
+        self.ended_well = not lost
+        for pen in (self.pen, self.side):
+            self.world.adrift.append(pen.abandon(self.world.rng if lost else None))
+        if ending is Ending.FAILED:
+            raise Violation(f"G6: the job has failed: {cause}")
+        if ending in (Ending.STOPPED, Ending.FINISHED):
+            self.world.job_ended(ending is Ending.FINISHED)
+
+    def crash(self) -> None:
+        self.end(None, "CRASH")
+
+    def idle(self) -> bool:
+        return self.blocked is None and not self.items and not self._mail() and not self.pen.waiting()
+
+    def _mail(self) -> bool:
+        return bool(self.mailbox._items or self.mailbox._batches)
+
+    def waits(self) -> str:
+        job = self.core.job
+        if job.epoch is None:
+            return f"{self} {job.phase} blocked on {self.blocked}, claim at {job.claim_at:.3f}"
+        status = job_status(job)
+        slots = [
+            f"{o.operator}/{s.subtask} {s.phase} {s.attempt} {s.gateway} held {s.held} handled {s.handled}/{s.sent}"
+            for o in status.operators
+            for s in o.subtasks
+        ]
+        return (
+            f"{self} {job.phase} epoch {status.epoch} last {status.last_completed} blocked on {self.blocked} pending"
+            f" {[(p.checkpoint_id, p.waits_for) for p in status.pending]} hellos {sorted(job.hellos)} run {job.run}"
+            f" trigger at {job.next_trigger_at} deadline {self.core.deadline()} {slots}"
+        )
+
+    # ---- what may happen next
+
+    def deadline(self) -> float | None:
+        return None if self.blocked is not None or self.core.job.phase is Phase.NEW else self.core.deadline()
+
+    def actions(self) -> list[Action]:
+        world, acts = self.world, list[Any]()
+        if self.log is None:
+            return [(2.0, self.claim), *self._faults()]
+        if self.core.job.phase is Phase.NEW:
+            return [(2.0, self.begin), *self._faults()]
+        for pen in (self.pen, self.side):
+            acts += [(3.0, pen.flush, partition) for partition in pen.waiting()]
+        acts += [(1.5, self.store, effect) for effect in self.storing]
+        if self.deletions:
+            acts.append((1.0, lambda: self.deletions.pop(0)()))
+        if self.truncation is not None:
+            acts.append((0.5, self.truncate))
+        if len(self.items) < BACKLOG_MAX and self.reader is not None and world.more(self.reader, world.acks):
+            acts.append((6.0, self.read_acks))
+        if isinstance(self.blocked, effects.Commit):
+            acts.append((3.0, self.commit_answered) if self.stands else (3.0, self.commit_stands))
+            if world.faulty:
+                acts.append((0.1 * world.rate * world.config.coordinator_faults, self.commit_unknown))
+        elif self.blocked is not None:
+            acts.append((6.0, self.reread_one))
+        else:
+            if self.items or self._mail():
+                acts.append((8.0, self.take))
+            deadline = self.core.deadline()
+            if deadline is not None and world.now >= deadline:
+                acts.append((3.0, self._feed, inputs.Tick()))
+        for user in self.users.values():
+            acts += self._user_actions(user)
+        return acts + self._faults()
+
+    def _user_actions(self, user: NumberedCoordinator) -> list[Action]:
+        world = self.world
+        acts: list[Any] = [(2.0, user.send, s) for s in user.subtasks if user.can_send(s)]
+        for n in user.owed:
+            acts.append((2.0, user.complete, n))
+            if world.faulty:
+                acts.append((0.05 * world.rate * world.config.raises, user.fail_future, n))
+        if world.faulty:
+            for gateway in user.gateways.values():
+                acts.append((0.01 * world.rate * world.config.raises, gateway.fail_attempt, "rejected"))
+        return acts
+
+    def _faults(self) -> list[Action]:
+        world = self.world
+        if not world.faulty:
+            return []
+        acts: list[Any] = [(0.05 * world.rate * world.config.coordinator_faults, self.crash)]
+        for partition in self.pen.waiting():
+            weight = 0.03 * world.rate * world.config.refusals
+            acts.append((weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
+        return acts
+
+
+def _decoded(record: LogRecord) -> AcksRecord | None:
+    decoded = decode(record.value)
+    return decoded if isinstance(decoded, AcksRecord) else None
+
+
+def _keyed(record: LogRecord) -> tuple[str, CheckpointLogRecord | None]:
+    key = (record.key or b"").decode()
+    if record.value is None:
+        return key, None
+    decoded = decode(record.value)
+    assert isinstance(decoded, CheckpointLogRecord)
+    return key, decoded
+
+
+def _epoch_of(location: str) -> int:
+    parts = location.split("/")
+    return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 1 << 62
+
+
+def subtask_name(subtask: SubtaskId) -> str:
+    return str(subtask)

@@ -1,0 +1,344 @@
+"""A subtask's process: performs the core's effects in order as the runtime does, one scheduler step at a time."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from penstock.schemas.acks import AcksRecord
+from penstock.schemas.codec import decode, encode
+from penstock.schemas.errors import PositionUnavailable, SequenceGap
+from penstock.schemas.events import EventsRecord
+from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
+from penstock.subtask_client.protocol import effects as do
+from penstock.subtask_client.protocol import inputs as on
+from penstock.subtask_client.protocol.config import CoreConfig
+from penstock.subtask_client.protocol.core import Phase, SubtaskCore
+from penstock.subtask_client.protocol.effects import Departure
+from penstock.subtask_client.protocol.invariants import check_invariants
+from penstock.transport.memory import MemoryReader
+from penstock.transport.ports import LogRecord
+
+from .checks import Violation
+from .configs import HEARTBEAT_S, START_TIMEOUT_S
+from .pen import Outcome, Pen
+
+if TYPE_CHECKING:
+    from .world import Action, World
+
+Call = do.UserCall | do.NotePosition
+
+
+class SubtaskProcess:
+    """One instance, and the user's object in it: lists of the events handled and of the events sent."""
+
+    def __init__(self, world: World, subtask: SubtaskId, run: str, number: int) -> None:
+        self.world, self.subtask, self.run = world, subtask, run
+        self.name = f"S{number}({subtask})"
+        settings = world.settings
+        self.core = SubtaskCore(
+            CoreConfig(
+                job=settings.name,
+                subtask=subtask,
+                run=run,
+                task=self.name,
+                inline_state_max=settings.checkpoint.inline_state_max,
+                frame_events_max=settings.frame_events_max,
+            )
+        )
+        self.alive = True
+        self.stuck = False
+        """Its user code hangs; its heartbeats go on."""
+        self.handled: list[int] = []
+        self.sent: list[int] = []
+        self.call: Call | None = None
+        """The user call (or the look at the log's end) under way: nothing but heartbeats is fed."""
+        self.done = 0
+        """Events handled of the HandleEvents under way."""
+        self.inbox: deque[on.Input] = deque()
+        self.pen = Pen(world.transport)
+        self.reader: MemoryReader | None = None
+        self.fetched: deque[LogRecord] = deque()
+        self.uploads: dict[str, do.StoreState] = {}
+        self.unwanted: set[str] = set()
+        self.beat_at = self.hello_at = world.now
+        self.feed(on.InstanceStarted())
+
+    def __str__(self) -> str:
+        attempt = "-" if self.core.attempt is None else self.core.attempt
+        return f"{self.name}:{attempt}"
+
+    # ---- the core
+
+    def feed(self, event: on.Input) -> None:
+        self.world.trace(f"{self} <- {event}")
+        effects = self.core.handle(event)
+        check_invariants(self.core)
+        for effect in effects:
+            self._perform(effect)
+
+    def _perform(self, effect: do.Effect) -> None:
+        world = self.world
+        world.trace(f"{self} -> {effect}")
+        assert self.call is None or isinstance(effect, do.WriteHeartbeat), f"{effect} during {self.call}"
+        match effect:
+            case do.Write(record=record):
+                self._write(record)
+            case do.WriteHeartbeat(record=record, periodic=periodic):
+                self._write(record, self._beat_settled if periodic else None)
+            case do.WriteHello(record=hello):
+                if self.pen.failure is not None:
+                    self._replace_pen()
+                nonce, self.hello_at = hello.nonce, world.now
+                self._write(hello, lambda offset, _: self._hello_taken(nonce, offset))
+            case do.Seek(offset=offset):
+                self.fetched.clear()
+                if self.reader is None:
+                    self.reader = world.transport.reader({world.event_partition(self.subtask): offset})
+                else:
+                    self.reader.seek(world.event_partition(self.subtask), offset)
+            case do.CloseUser():
+                self.handled, self.sent = [], []
+            case do.StoreState(location=location):
+                self.uploads[location] = effect
+            case do.DropState(location=location):
+                if location in self.uploads:
+                    self.unwanted.add(location)
+                else:
+                    world.checks.deleting(self, [location])
+                    world.stored.pop(location, None)
+            case do.Report(error=error):
+                if isinstance(error, SequenceGap):
+                    raise Violation(f"section 5.4: {error}")
+            case do.Leave(departure=departure, reason=reason):
+                self.leave(departure, reason)
+            case _:
+                self.call, self.done = effect, 0
+
+    def _write(self, record: AcksRecord, outcome: Outcome | None = None) -> None:
+        self.pen.append(self.world.acks, encode(record), None, outcome)
+
+    def _hello_taken(self, nonce: str, offset: int | None) -> None:
+        if offset is not None:
+            self.inbox.append(on.HelloTaken(nonce, offset))
+
+    def _beat_settled(self, _: int | None, __: Exception | None) -> None:
+        self.core.handle(on.HeartbeatSettled())
+
+    # ---- steps
+
+    def end_call(self) -> None:
+        """The user call under way goes on by a step: most end with it, handling goes event by event."""
+        call, world = self.call, self.world
+        ended: on.Input
+        match call:
+            case do.HandleEvents(events=events):
+                uid = json.loads(events[self.done])
+                self.handled.append(uid)
+                self.done += 1
+                world.trace(f"{self} handles {uid}")
+                world.checks.handled(self, uid)
+                if self.done < len(events):
+                    return
+                ended = on.EventsHandled()
+            case do.NotePosition():
+                end = world.transport.offsets([world.event_partition(self.subtask)])
+                ended = on.PositionNoted(end[world.event_partition(self.subtask)].end, world.new_nonce())
+            case do.OpenUser():
+                if not self._restore(call):
+                    return
+                ended = on.Opened()
+            case do.TakeSnapshot(checkpoint_id=n):
+                if world.chance(0.3) and self._may_send():
+                    self.send()
+                ended = on.SnapshotReturned(n, json.dumps({"handled": self.handled, "sent": self.sent}).encode())
+            case do.NotifyCompleted(checkpoint_id=n) | do.NotifyAborted(checkpoint_id=n):
+                ended = on.Notified(n)
+            case None:
+                raise AssertionError("no call is under way")
+        self.call = None
+        self.feed(ended)
+
+    def _restore(self, opening: do.OpenUser) -> bool:
+        """Whether the state could be restored; where not, that has been dealt with."""
+        start, world = opening.start, self.world
+        self.handled, self.sent = [], []
+        if start.checkpoint_id == NO_CHECKPOINT:
+            return True
+        assert start.state is not None
+        state = start.state.inline
+        if state is None:
+            assert start.state.location is not None
+            state = world.stored.get(start.state.location)
+        if state is None:
+            if world.checks.current(self) is not None:
+                raise Violation(f"section 7.9: {self} is to restore {start.state.location}, which is deleted")
+            self.fail_call()
+            return False
+        lists = json.loads(state)
+        self.handled, self.sent = lists["handled"], lists["sent"]
+        return True
+
+    def fail_call(self) -> None:
+        self.call = None
+        self.feed(on.UserFailed("the user raised"))
+
+    def read(self) -> None:
+        if not self.fetched and self.reader is not None:
+            try:
+                self.fetched.extend(self.reader.poll(0.0, self.world.rng.randint(1, 3)))
+            except PositionUnavailable as error:
+                if self.world.checks.current(self) is not None:
+                    raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
+                partition = self.world.event_partition(self.subtask)
+                self.feed(on.PositionLost(self.world.transport.offsets([partition])[partition].begin, str(error)))
+                return
+        if self.fetched:
+            record = self.fetched.popleft()
+            decoded = decode(record.value)
+            assert isinstance(decoded, EventsRecord)
+            self.feed(on.RecordRead(record.offset, decoded))
+
+    def turn(self) -> None:
+        self.feed(on.TurnEnded(dry=not self._something_to_read()))
+
+    def poll(self) -> None:
+        """The user's own work: sends, and ends when it has sent everything."""
+        if self._may_send():
+            self.send()
+        elif self._work_is_done():
+            self.feed(on.WorkEnded())
+
+    def send(self) -> None:
+        uid = self.world.new_uid()
+        self.sent.append(uid)
+        self.world.trace(f"{self} sends {uid} to its coordinator")
+        for effect in self.core.send(json.dumps(uid).encode()):
+            assert isinstance(effect, do.Write)
+            self._write(effect.record)
+
+    def beat(self, periodic: bool) -> None:
+        if periodic:
+            self.beat_at = self.world.now + HEARTBEAT_S
+        for effect in self.core.handle(on.HeartbeatDue(periodic, "simulated", 0, self.done)):
+            assert isinstance(effect, do.WriteHeartbeat)
+            self._perform(effect)
+
+    def upload(self, location: str) -> None:
+        upload = self.uploads.pop(location)
+        n = upload.checkpoint_id
+        if self.world.chance(0.05):
+            self.unwanted.discard(location)
+            self.inbox.append(on.StateRefused(n, location, "storage is full"))
+            return
+        self.world.store(location, upload.data)
+        if location in self.unwanted:
+            self.unwanted.discard(location)
+            del self.world.stored[location]
+        else:
+            self.inbox.append(on.StateStored(n, location))
+
+    def replace_pen(self) -> None:
+        self._replace_pen()
+        self.feed(on.WriterFailed("the broker refused a record"))
+
+    def _replace_pen(self) -> None:
+        self.world.adrift.append(self.pen.abandon(self.world.rng))
+        self.pen = Pen(self.world.transport)
+
+    # ---- ends
+
+    def leave(self, departure: Departure, reason: str) -> None:
+        self.world.trace(f"{self} leaves ({departure}): {reason}")
+        self.alive = False
+        self.world.adrift.append(self.pen.abandon(None))
+        self.world.left(self, departure)
+
+    def crash(self) -> None:
+        self.world.trace(f"{self} CRASHES")
+        self.alive = False
+        self.world.adrift.append(self.pen.abandon(self.world.rng))
+        self.world.died(self)
+
+    # ---- what may happen next
+
+    def _may_send(self) -> bool:
+        limit = self.world.events_wanted
+        if self.world.config.pull:
+            limit = min(limit, len(self.handled) + 1)
+        return len(self.sent) < limit
+
+    def _work_is_done(self) -> bool:
+        wanted = self.world.events_wanted
+        handled = self.world.config.eager_end or len(self.handled) >= wanted
+        return self.world.config.finite and handled and len(self.sent) >= wanted
+
+    def _something_to_read(self) -> bool:
+        partition = self.world.event_partition(self.subtask)
+        return bool(self.fetched) or (self.reader is not None and self.world.more(self.reader, partition))
+
+    def quiet(self) -> bool:
+        return self.call is None and not self.inbox and not self.uploads and not self.core.uploads_in_flight
+
+    def waits(self) -> str:
+        return (
+            f"{self} {self.core.phase} epoch seen {self.core.epoch_seen} position {self.core.position} call"
+            f" {self.call} handled {len(self.handled)} sent {len(self.sent)} of {self.world.events_wanted}"
+            f" run {self.run} uploads {list(self.uploads)} dropped {dict(self.core.dropped)}"
+        )
+
+    def deadline(self) -> float | None:
+        return self.beat_at
+
+    def actions(self) -> list[Action]:
+        world, running = self.world, self.core.running
+        acts: list[Any] = [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
+        acts += [(1.5, self.upload, location) for location in self.uploads]
+        if running is not None and world.now >= self.beat_at:
+            acts.append((3.0, self.beat, True))
+        if isinstance(self.call, do.HandleEvents):
+            acts.append((0.3, self.beat, False))
+        if self.call is not None:
+            if not self.stuck:
+                acts.append((4.0, self.end_call))
+                if world.faulty and not isinstance(self.call, do.NotePosition):
+                    acts.append((0.03 * world.rate * world.config.raises, self.fail_call))
+        else:
+            acts += self._between_calls()
+        return acts + self._faults()
+
+    def _between_calls(self) -> list[Action]:
+        acts: list[Any] = []
+        if self.pen.failure is not None:
+            return [(5.0, self.replace_pen)]
+        if self.inbox:
+            acts.append((5.0, lambda: self.feed(self.inbox.popleft())))
+        if self._something_to_read():
+            acts.append((5.0, self.read))
+        running = self.core.running
+        if self.core.phase is Phase.WAITING and self.world.now >= self.hello_at + START_TIMEOUT_S:
+            acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
+        if self.core.lost is not None or (
+            running is not None
+            and (running.outbox.bytes_waiting or running.handled_through() > running.reported_through)
+        ):
+            acts.append((1.0, self.turn))
+        if self.core.may_poll and (self._may_send() or self._work_is_done()):
+            acts.append((1.0, self.poll))
+        return acts
+
+    def _faults(self) -> list[Action]:
+        world = self.world
+        if not world.faulty:
+            return []
+        rate = world.rate * world.config.subtask_faults
+        acts: list[Any] = [(0.05 * rate, self.crash), (0.02 * rate, self._stick)]
+        for partition in self.pen.waiting():
+            weight = 0.03 * world.rate * world.config.refusals
+            acts.append((weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
+        return acts
+
+    def _stick(self) -> None:
+        self.world.trace(f"{self} is stuck")
+        self.stuck = True

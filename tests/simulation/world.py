@@ -1,0 +1,250 @@
+"""One simulated job: its logs, clock and processes, and the scheduler that chooses every step."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from penstock.schemas.acks import Command, CommandKind, FailureHint, RunStarted
+from penstock.schemas.codec import encode
+from penstock.schemas.ids import SubtaskId
+from penstock.subtask_client.protocol.effects import Departure
+from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
+from penstock.transport.ports import LogRecord, Partition
+
+from .checks import Checks, Violation
+from .configs import DRAIN_STEPS_MAX, LENGTHS, Config
+from .coordinator_process import CoordinatorProcess
+from .pen import Pen
+from .subtask_process import SubtaskProcess
+
+Action = Any
+"""(weight, what to call, its arguments...)"""
+
+_STEP_FAULTY_S, _STEP_CALM_S = 0.004, 0.001
+
+
+class World:
+    """``faulty`` while faults may happen; their ``rate`` changes from window to window, as do the processes' speeds."""
+
+    workers = ThreadPoolExecutor(1)
+    """For ``call_async``, which nobody uses here."""
+
+    def __init__(self, config: Config, seed: int, *, tracing: bool = False) -> None:
+        self.config, self.seed = config, seed
+        self.rng = random.Random(f"{config.name}/{seed}")
+        self.settings = config.settings(self.rng)
+        self.chaos = self.rng.choice(LENGTHS) * config.operators
+        self.events_wanted = max(3, self.chaos // (30 * config.operators))
+        self.now = 1.0
+        self.lines: list[str] | None = [] if tracing else None
+        self.steps = 0
+        ids = iter(range(1, 1 << 30))
+        self.broker = MemoryBroker(now_ms=self.now_ms, new_id=lambda: f"topic-{next(ids)}")
+        self.transport = MemoryTransport(self.broker)
+        self.transport.create_topics(self.settings.topics.specs(self.settings.parallelism))
+        self.acks = Partition(self.settings.topics.acks, 0)
+        self.stored: dict[str, bytes] = {}
+        self._stored_ever: set[str] = set()
+        self.handled: set[tuple[SubtaskId, int]] = set()
+        self.promised: set[tuple[SubtaskId, int]] = set()
+        """Events whose futures have settled as handled."""
+        self.coordinators: list[CoordinatorProcess] = []
+        self.instances: list[SubtaskProcess] = []
+        self.adrift: list[Pen] = []
+        """Records of processes that are gone, still on their way."""
+        self.side = Pen(self.transport)
+        self.faulty, self.rate, self._window = True, 0.0, 0
+        self._speed: dict[object, float] = {}
+        self._uids = self._nonces = self._commands = self._runs = 0
+        self.finished = False
+        self._gone: set[SubtaskId] = set()
+        """Whose task of the newest run has returned normally."""
+        self.checks = Checks(self)
+        self.new_run()
+
+    # ---- what everybody needs
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + int(self.now * 1000)
+
+    def trace(self, line: object) -> None:
+        if self.lines is not None:
+            self.lines.append(f"{self.steps:5d} {self.now:8.3f} {line}")
+
+    def chance(self, probability: float) -> bool:
+        """A fault, if faults may happen."""
+        return self.faulty and self.rng.random() < probability * min(self.rate, 3)
+
+    def new_uid(self) -> int:
+        self._uids += 1
+        return self._uids
+
+    def new_nonce(self) -> str:
+        self._nonces += 1
+        return f"nonce-{self._nonces}"
+
+    def event_partition(self, subtask: SubtaskId) -> Partition:
+        return Partition(self.settings.topics.events(subtask.operator), subtask.index)
+
+    def log(self, partition: Partition, begin: int, end: int) -> list[LogRecord]:
+        log = self.broker._log(partition)
+        if begin < log.begin and begin < end:
+            raise Violation(f"section 7.9: {partition} is truncated below {begin}, which is needed")
+        return log.records[begin - log.begin : end - log.begin]
+
+    def more(self, reader: MemoryReader, partition: Partition) -> bool:
+        return reader._next[partition] != self.broker._log(partition).end
+
+    def store(self, location: str, state: bytes) -> None:
+        if location in self._stored_ever:
+            raise Violation(f"section 7.6: {location} is written twice")
+        self._stored_ever.add(location)
+        self.stored[location] = state
+
+    # ---- the runner
+
+    def new_run(self) -> None:
+        self._runs += 1
+        self.run = f"run-{self._runs}"
+        self._gone.clear()
+        self.trace(f"RUN {self.run} begins")
+        self.side.append(self.acks, encode(RunStarted(self.run, "here")), None, None)
+        while self.side.waiting():
+            self.side.flush(self.acks)
+
+    def job_ended(self, finished: bool) -> None:
+        """A finished job stays finished; one that was stopped is started again, as another run."""
+        if finished:
+            self.finished = True
+        else:
+            self.new_run()
+
+    def left(self, instance: SubtaskProcess, departure: Departure) -> None:
+        if instance.run == self.run and departure in (Departure.FINISHED, Departure.STOPPED):
+            self._gone.add(instance.subtask)
+
+    def died(self, instance: SubtaskProcess) -> None:
+        """The runner may notice."""
+        if self.rng.random() < 0.5:
+            hint = FailureHint(*instance.subtask, instance.run, instance.name, "its process died")
+            self.side.append(self.acks, encode(hint), None, None)
+
+    def kill_task(self, task: str) -> None:
+        for instance in self.instances:
+            if instance.alive and instance.name == task:
+                instance.crash()
+
+    def _spawn_coordinator(self) -> None:
+        self.coordinators.append(CoordinatorProcess(self, f"C{len(self.coordinators) + 1}"))
+        self.trace(f"{self.coordinators[-1]} is started")
+
+    def _spawn(self, subtask: SubtaskId) -> None:
+        self.instances.append(SubtaskProcess(self, subtask, self.run, len(self.instances) + 1))
+
+    def _command(self, kind: CommandKind) -> None:
+        self._commands += 1
+        command = Command(f"command-{self._commands}", kind, "", b"", "somebody")
+        self.side.append(self.acks, encode(command), None, None)
+
+    def _jump(self) -> None:
+        seconds = self.rng.choice((0.06, 0.2, 0.6, 1.5))
+        self.trace(f"{seconds} s pass")
+        self.now += seconds
+
+    # ---- the scheduler
+
+    def actions(self) -> list[Action]:
+        acts: list[Any] = [(3.0, self.side.flush, at) for at in self.side.waiting()]
+        self.adrift = [pen for pen in self.adrift if pen.waiting()]
+        acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting()]
+        faults = self.rate if self.faulty else 0.0
+        if not self.finished:
+            living = [c for c in self.coordinators if c.alive]
+            if not any(c.log is None or self._owns_log(c) for c in living):
+                acts.append((2.0, self._spawn_coordinator))
+            elif len(living) < 3 and faults:
+                acts.append((0.05 * faults * self.config.coordinator_faults, self._spawn_coordinator))
+        for subtask in self.settings.subtasks():
+            mine = [i for i in self.instances if i.alive and i.subtask == subtask]
+            needed = subtask not in self._gone and not self.finished
+            if needed and not any(i.run == self.run for i in mine):
+                acts.append((2.0, self._spawn, subtask))
+            elif needed and len(mine) < 3 and faults:
+                acts.append((0.05 * faults * self.config.subtask_faults, self._spawn, subtask))
+        if faults:
+            config = self.config
+            acts.append((0.02 * faults * config.jumps, self._jump))
+            acts.append((0.02 * faults * config.runs, self.new_run))
+            acts.append((0.1 * config.savepoints, self._command, CommandKind.SAVEPOINT))
+            acts.append((0.05 * config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
+        return acts
+
+    def _owns_log(self, coordinator: CoordinatorProcess) -> bool:
+        log = coordinator.log
+        return log is not None and log._claim == self.broker._claims[log._owner]  # type: ignore[attr-defined]
+
+    def step(self) -> None:
+        self.steps += 1
+        self.now += _STEP_FAULTY_S if self.faulty else _STEP_CALM_S
+        if self.faulty and self.steps >= self._window:
+            self._new_window()
+        pool: list[tuple[float, Action]] = [(a[0], a) for a in self.actions()]
+        for process in (*self.coordinators, *self.instances):
+            if not process.alive:
+                continue
+            speed = 1.0
+            if self.faulty:
+                speed = self._speed.setdefault(process, self.rng.choice((0, 0.03, 0.3, 1, 1, 1, 1, 2, 3)))
+            if speed:
+                pool += [(a[0] * speed, a) for a in process.actions()]
+        total = sum(weight for weight, _ in pool)
+        if total <= 0:
+            self._wait()
+            return
+        at = self.rng.random() * total
+        for weight, action in pool:
+            at -= weight
+            if at <= 0:
+                break
+        action[1](*action[2:])
+        self.checks.after_step()
+
+    def _new_window(self) -> None:
+        """Quiet windows with skewed speeds, short bursts of faults between them."""
+        rng = self.rng
+        self.rate = 0.0 if self.rate else rng.choice((0.3, 2, 6))
+        quiet = rng.randint(20, 60) * len(self.settings.subtasks())
+        self._window = self.steps + (rng.randint(4, 20) if self.rate else quiet)
+        self._speed = {}
+        for instance in self.instances:
+            instance.stuck = False
+
+    def _wait(self) -> None:
+        """Nobody has anything to do before the next deadline."""
+        due = [at for p in (*self.coordinators, *self.instances) if p.alive and (at := p.deadline()) is not None]
+        self.now = max(self.now, min(due, default=self.now + 0.01))
+
+    def run_all(self) -> None:
+        """Faults, then none; raises Violation (or an assertion of a core) where the protocol does not hold."""
+        for _ in range(self.chaos):
+            self.step()
+            if self.finished:
+                break
+        self.trace("---- faults stop")
+        self.faulty = False
+        for process in (*self.coordinators, *self.instances):
+            if process.alive and isinstance(process, SubtaskProcess):
+                process.stuck = False
+            if process.alive and process is not self.coordinators[-1] and self.rng.random() < 0.3:
+                process.crash()
+        for n in range(DRAIN_STEPS_MAX * self.config.operators):
+            self.step()
+            if n % 16 == 0 and self.checks.drained() is None:
+                return
+        raise Violation(f"G6: NO PROGRESS: {self.checks.drained()}\n    {self.checks.waits()}")
+
+
+Run = Callable[[World], None]
