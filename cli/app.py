@@ -51,9 +51,7 @@ def penstock(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Show where errors come from, and the library's log.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show where errors come from, and the library's log.")] = False,
 ) -> None:
     """Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka."""
 
@@ -66,7 +64,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     if "--debug" in options:  # wherever it stands
         given.remove("--debug")
     if debug:
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+        log_format = "%(asctime)s %(levelname)s %(name)s %(message)s"
+        logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=log_format)
+        logging.getLogger("penstock").setLevel(logging.INFO)
     else:  # a library's log is for those who ask for it; what matters is shown by the commands
         logging.getLogger("penstock").addHandler(logging.NullHandler())
         logging.getLogger("penstock").propagate = False

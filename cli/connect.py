@@ -45,7 +45,9 @@ ClientConfigOption = Annotated[
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 MetricsPortOption = Annotated[
     int | None,
-    typer.Option("--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port of 127.0.0.1 (0: a free one)."),
+    typer.Option(
+        "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port of 127.0.0.1 (0: a free one)."
+    ),
 ]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 
@@ -85,7 +87,9 @@ def checked_address(address: str) -> str:
     for part in address.split(","):
         found = _ADDRESS.fullmatch(part.strip())
         if found is None or not 0 < int(found[2]) < 65536:
-            raise UsageError(f"--broker {address!r}: {part.strip()!r} is no HOST:PORT (several are separated by commas)")
+            raise UsageError(
+                f"--broker {address!r}: {part.strip()!r} is no HOST:PORT (several are separated by commas)"
+            )
     return address
 
 

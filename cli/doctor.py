@@ -54,9 +54,7 @@ def doctor(
     findings = [*machine(), *_broker(job, broker, prefix, client_config)]
     console = Console(as_json=as_json)
     if as_json:
-        console.data(
-            [{"check": f.check, "state": f.state, "found": f.found, "remedy": f.remedy} for f in findings]
-        )
+        console.data([{"check": f.check, "state": f.state, "found": f.found, "remedy": f.remedy} for f in findings])
     else:
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         for f in findings:
@@ -105,7 +103,9 @@ def _package(name: str, needed_for: str, needed: bool) -> Finding:
     try:
         return Finding(name, OK, importlib.metadata.version(name))
     except importlib.metadata.PackageNotFoundError:
-        return Finding(name, MISSING if needed else ADVICE, f"not installed; needed for {needed_for}", f"pip install {name}")
+        return Finding(
+            name, MISSING if needed else ADVICE, f"not installed; needed for {needed_for}", f"pip install {name}"
+        )
 
 
 def _disk(what: str, folder: Path) -> Finding:
@@ -149,10 +149,9 @@ def broker_settings(inspector: KafkaInspector) -> Iterator[Finding]:
     too_old = release[0].isdigit() and release[0] < "3"
     yield Finding("broker version", MISSING if too_old else OK, facts.version, "Kafka 3.0 is needed" * too_old)
     largest = int(facts.settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
-    yield Finding(
-        "message.max.bytes", OK if largest >= MESSAGE_BYTES_MAX else MISSING, str(largest),
-        "" if largest >= MESSAGE_BYTES_MAX else f"{MESSAGE_BYTES_MAX} is needed, or message.max.bytes in --client-config",
-    )  # fmt: skip
+    small = largest < MESSAGE_BYTES_MAX
+    remedy = f"{MESSAGE_BYTES_MAX} is needed, or a smaller message.max.bytes in --client-config" * small
+    yield Finding("message.max.bytes", MISSING if small else OK, str(largest), remedy)
     replicas = facts.settings.get("default.replication.factor", "1")
     few = facts.brokers > 1 and int(replicas) < 3
     yield Finding(
@@ -176,7 +175,9 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
     for spec in specs:
         info = described.get(spec.name)
         if info is None:
-            yield Finding(spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job")
+            yield Finding(
+                spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job"
+            )
             continue
         wrong = [
             f"{key} is {have} and must be {value}"

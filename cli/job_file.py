@@ -32,7 +32,9 @@ def load_job(where: str) -> Job:
         raise UsageError(f"{file} defines no {name!r}: name the variable that holds the job, as in {file}:my_job")
     job = found() if callable(found) and not isinstance(found, Job) else found
     if not isinstance(job, Job):
-        raise UsageError(f"{name!r} in {file} is a {type(job).__name__}, not a penstock.Job or a function returning one")
+        raise UsageError(
+            f"{name!r} in {file} is a {type(job).__name__}, not a penstock.Job or a function returning one"
+        )
     return job
 
 

@@ -160,5 +160,3 @@ def _ago(status: JobStatus) -> str:
     if age < 120:
         return f"{age} s ago"
     return f"{age // 60} min ago" if age < 7200 else f"{age // 3600} h ago"
-
-

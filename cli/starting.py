@@ -65,7 +65,9 @@ def metrics_served(
     try:
         server = MetricsServer(status, port, numbers=numbers)
     except OSError as error:
-        raise UsageError(f"--metrics-port {port}: {error.strerror or error}; choose another, or 0 for a free one") from None
+        raise UsageError(
+            f"--metrics-port {port}: {error.strerror or error}; choose another, or 0 for a free one"
+        ) from None
     say(f"metrics at http://127.0.0.1:{server.port}/metrics")
     try:
         yield

@@ -20,7 +20,6 @@ RUN_PROPERTY = "penstock.run"
 """The local property by which a Spark job says which run it belongs to."""
 
 _REASON_CHARS_MAX = 4_000
-_QUEUE = "penstock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,8 @@ class TaskFailure:
 class TaskListener:
     """Tells of each failed task of one run.
 
-    Between :meth:`start` and :meth:`stop` it hangs in a listener queue of its own, so that it holds up nobody else's.
+    It hangs in Spark's shared listener queue, whose one thread needs one connection for all runs: py4j gives each JVM
+    thread that calls back a connection, and a Python thread, that stay.
     """
 
     # Spark is given a dynamic proxy of its listener interface, with this object as the handler: unlike a listener that
@@ -59,12 +59,12 @@ class TaskListener:
         try:
             pyspark_gateway: Any = java_gateway
             pyspark_gateway.ensure_callback_server_started(gateway)  # one for all; stays until the gateway goes
-            bus = self._bus()
-            loader = bus.getClass().getClassLoader()
+            spark = self._context._jsc.sc()
+            loader = spark.getClass().getClassLoader()
             interfaces = gateway.new_array(gateway.jvm.java.lang.Class, 1)
             interfaces[0] = loader.loadClass("org.apache.spark.scheduler.SparkListenerInterface")
             self._proxy = gateway.jvm.java.lang.reflect.Proxy.newProxyInstance(loader, interfaces, self)
-            bus.addToQueue(self._proxy, _QUEUE)
+            spark.addSparkListener(self._proxy)
         except Exception as error:  # py4j raises what either side raises
             _log.warning("failed tasks of run %s will be noticed by their silence alone: %s", self._run, error)
             return False
@@ -75,13 +75,10 @@ class TaskListener:
         if self._proxy is None:
             return
         try:
-            self._bus().removeListener(self._proxy)
+            self._context._jsc.sc().removeSparkListener(self._proxy)
         except Exception as error:  # the context may have been stopped
             _log.debug("the listener of run %s was not removed: %s", self._run, error)
         self._proxy = None
-
-    def _bus(self) -> Any:
-        return self._context._jsc.sc().listenerBus()
 
     # ---- called by the JVM
 

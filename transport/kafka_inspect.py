@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin._config import ConfigResource
 
 from ..schemas.errors import TransportError
-from .kafka_client import TOPIC_UNKNOWN, ClientEvents, KafkaConfig, client_settings, make_client
+from .kafka_client import TOPIC_UNKNOWN, AdminHandle, ClientEvents, KafkaConfig, client_settings, make_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class KafkaInspector:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._events = ClientEvents(config)
-        self._client: Any = make_client(AdminClient, config, client_settings(config, self._events))
+        self._client: Any = make_client(AdminHandle, config, client_settings(config, self._events))
 
     def broker(self, timeout_s: float = 10.0) -> BrokerFacts:
         try:
@@ -65,6 +65,8 @@ class KafkaInspector:
             except FutureTimeout:
                 raise TransportError(f"{self._config.bootstrap} did not tell its settings in {timeout_s} s") from None
             found[resource.name] = {
-                entry.name: entry.value for entry in entries.values() if entry.value is not None and not entry.is_sensitive
+                entry.name: entry.value
+                for entry in entries.values()
+                if entry.value is not None and not entry.is_sensitive
             }
         return found

@@ -46,8 +46,8 @@ def totals_of(question: Question, archive: Path | None = None) -> Totals:
                 _add_parquet(totals, question, path)
             elif archive is not None:
                 with zipfile.ZipFile(archive) as opened, opened.open(Path(path).name) as member:
-                    lines = io.TextIOWrapper(member, encoding="utf-8-sig", newline="")
-                    _add_csv(totals, question, path, lines, DELIMITERS[kind])
+                    unpacked = io.TextIOWrapper(member, encoding="utf-8-sig", newline="")
+                    _add_csv(totals, question, path, unpacked, DELIMITERS[kind])
             else:
                 with Path(path).open(encoding="utf-8-sig", newline="" if kind in DELIMITERS else "\n") as lines:
                     if kind in DELIMITERS:

@@ -17,6 +17,7 @@ Why the result is exactly right, by what the protocol guarantees and nothing els
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections import deque
@@ -44,6 +45,18 @@ class InjectedFault(RuntimeError):
     """Raised in a task because the demo wants it to."""
 
 
+class _WantedFaults(logging.Filter):
+    """The traceback of a fault that the demo wanted would only tear its display."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "InjectedFault" not in record.getMessage() and not (
+            record.exc_info and isinstance(record.exc_info[1], InjectedFault)
+        )
+
+
+_wanted_faults = _WantedFaults()
+
+
 class HandOut(OperatorCoordinator):
     """Hands out the splits in order, collects the answers, writes the result.
 
@@ -56,6 +69,7 @@ class HandOut(OperatorCoordinator):
         self._gateways: dict[int, Gateway] = {}
         self._workers: dict[int, tuple[int, int]] = {}
         """Subtask to (attempt, process id): for those who want to kill one."""
+        self._live: set[int] = set()
         self._gates_passed = 0
         self._failed = self._resets = 0
         self._restored = -1
@@ -78,6 +92,7 @@ class HandOut(OperatorCoordinator):
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
         self._begin(state or {})
         self._gateways.clear()
+        self._live.clear()
         self._workers.clear()
         self._restored = checkpoint_id
         self._resets += 1
@@ -98,11 +113,13 @@ class HandOut(OperatorCoordinator):
 
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         self._gateways[subtask] = gateway
+        self._live.add(subtask)
         self._fill(subtask)
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
         # Its gateway stays: what is sent through it goes to the successor (policy replay).
         self._failed += 1
+        self._live.discard(subtask)
         self._workers.pop(subtask, None)
 
     def subtask_reset(self, subtask: int, checkpoint_id: int) -> None:
@@ -145,7 +162,8 @@ class HandOut(OperatorCoordinator):
         return {
             "splits": len(self._splits),
             "done": self.next - sum(map(len, self.outstanding.values())),
-            "ready": len(self._gateways),
+            "subtasks": self.context.parallelism,
+            "live": len(self._live),
             "failed": self._failed,
             "resets": self._resets,
             "workers": {str(s): worker for s, worker in self._workers.items()},
@@ -204,6 +222,7 @@ class AddUp(Subtask):
 
     def open(self, context: Context) -> None:
         self.context = context
+        logging.getLogger("penstock.subtask").addFilter(_wanted_faults)
         self._splits_done = context.metrics.counter("splits_done")
 
     def restore_state(self, checkpoint_id: int, state: Any) -> None:

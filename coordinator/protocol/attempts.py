@@ -21,7 +21,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
         return job.drop("hello-of-unknown-subtask")
     if job.run is None or hello.run != job.run[0]:
         job.drop("hello-of-another-run")
-        return stop(job, offset, hello, _why_not(job, hello))
+        return stop(job, offset, hello, why_not(job, hello))
     job.hellos[subtask] = WaitingHello(offset, hello)
     job.registered.add(subtask)
     if job.epoch is not None and job.phase is Phase.RUNNING:
@@ -38,7 +38,7 @@ def answer_hellos(job: JobState) -> bool:
     for subtask, waiting in list(job.hellos.items()):
         slot = job.current.slots[subtask]
         if job.run is None or waiting.hello.run != job.run[0]:
-            stop(job, waiting.offset, waiting.hello, _why_not(job, waiting.hello))
+            stop(job, waiting.offset, waiting.hello, why_not(job, waiting.hello))
         elif slot.phase is SlotPhase.DONE:
             stop(job, waiting.offset, waiting.hello, "the subtask has finished")
         elif job.now < slot.start_not_before:
@@ -55,7 +55,8 @@ def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:
     job.emit(Append(hello.subtask_id, Stop(job.history.epoch, attempt, hello.nonce, reason)))
 
 
-def _why_not(job: JobState, hello: Hello) -> str:
+def why_not(job: JobState, hello: Hello) -> str:
+    """Why this instance is told to leave."""
     claimed = "none" if job.run is None else job.run[0]
     return f"run {hello.run} of job {job.settings.name} has been replaced: the claimed run is {claimed}"
 
@@ -118,7 +119,7 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     served = job.live()
     for slot in served:
         assert slot.attempt is not None
-        stop(job, slot.attempt.id, slot.attempt.hello, _why_not(job, slot.attempt.hello))
+        stop(job, slot.attempt.id, slot.attempt.hello, why_not(job, slot.attempt.hello))
     if served:
         failover.fail_globally(job, f"run {record.run} has taken over", counted=False)
 

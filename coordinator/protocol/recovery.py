@@ -168,7 +168,11 @@ def reread(job: JobState, read: Reread) -> None:
         case RunStarted() if job.first_epoch and (job.run is None or read.offset > job.run[1]):
             job.run = (record.run, read.offset)
         case Hello() if job.first_epoch and record.subtask in range(job.settings.parallelism.get(record.operator, 0)):
-            job.hellos[record.subtask_id] = WaitingHello(read.offset, record, at_takeover=True)
+            waiting = WaitingHello(read.offset, record, at_takeover=True)
+            if job.run is not None and record.run != job.run[0]:
+                job.strangers.append(waiting)  # the newest Hello of the newest run wins
+            else:
+                job.hellos[record.subtask_id] = waiting
         case Command() if job.first_epoch:
             commands.read_command(job, read.offset, record)
         case _:
@@ -197,11 +201,14 @@ def _run_epoch(job: JobState) -> None:
             inbox.hand_inherited(job, subtask)
         if subtask not in job.hellos:  # one that waits for its Start gets that alone ◆
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
+    for stranger in job.strangers:
+        attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
+    job.strangers.clear()
     interval = job.settings.checkpoint.interval
     job.next_trigger_at = None if interval is None else job.now + interval
     job.completed_at = None
     job.failures_in_a_row, job.blamed = 0, []
-    job.registered |= set(job.hellos)
+    job.registered |= {s for s, w in job.hellos.items() if job.run is not None and w.hello.run == job.run[0]}
     if job.first_epoch:
         job.started_at = None if job.run is None else job.now
     job.first_epoch = False

@@ -221,6 +221,8 @@ class JobState:
     run: tuple[str, int] | None = None
     """Newest run read, and its offset; the claimed one, or one about to be claimed."""
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
+    strangers: list[WaitingHello] = field(default_factory=list)
+    """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     epoch: Epoch | None = None
     """None before the first claim and from a global failover until the next."""
     began: bool = False

@@ -4,8 +4,8 @@ The rules, in the protocol's sections:
 
 - An instance notes where its events partition ends, says ``Hello``, and waits for the ``Start`` (section 5). While it
   waits it obeys only its own ``Start``, its own ``Stop``, and a ``Start`` that supersedes it; epochs are noted.
-- Under a ``Start`` it handles what :mod:`.reading` says counts, takes part in checkpoints (:mod:`.snapshots`) and
-  sends events to its coordinator (:mod:`.outbox`).
+- Under a ``Start`` it handles what :mod:`.reading` says counts, takes part in checkpoints (:mod:`.snapshots`,
+  :mod:`.acking`) and sends events to its coordinator (:mod:`.outbox`).
 - Whatever ends an attempt but not the instance (user code raised, a gap, a ``Reset``) drops everything that belongs to
   the attempt and says ``Hello`` again, in place. Being superseded or stopped ends the instance.
 
@@ -20,8 +20,8 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import assert_never
 
-from ...schemas.acks import CheckpointDecline, Failed, Finished, Heartbeat, Hello, SnapshotTaken
-from ...schemas.errors import EventTooLarge, SequenceGap, SubtaskError, UnreadableRecord
+from ...schemas.acks import Failed, Finished, Hello
+from ...schemas.errors import EventTooLarge, SubtaskError, UnreadableRecord
 from ...schemas.events import (
     CheckpointAborted,
     CheckpointCompleted,
@@ -33,14 +33,15 @@ from ...schemas.events import (
     TriggerCheckpoint,
 )
 from ...schemas.frames import unpack
-from ...schemas.state import Segment, StateHandle
+from ...schemas.state import Segment
+from . import acking
 from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
 from .effects import Departure, Effect
 from .reading import Dropped
 from .running import Running
-from .snapshots import Cut, Upload, location_of
+from .snapshots import Cut
 
 
 class Phase(StrEnum):
@@ -172,10 +173,10 @@ class SubtaskCore:
             case on.PositionLost(begin=begin, cause=cause):
                 return self._on_position_lost(begin, cause)
             case on.Opened():
-                self._end_call(do.OpenUser)
+                self._running().end_call(do.OpenUser)
                 return []
             case on.SnapshotReturned():
-                return self._on_snapshot_returned(event)
+                return acking.snapshot_returned(self._running(), event, self.config.inline_state_max)
             case on.Notified(checkpoint_id=checkpoint_id):
                 return self._on_notified(checkpoint_id)
             case on.WorkEnded():
@@ -183,9 +184,9 @@ class SubtaskCore:
             case on.UserFailed(cause=cause):
                 return self._fail(cause)
             case on.StateStored():
-                return self._on_state_stored(event)
+                return acking.state_stored(self.running, event)
             case on.StateRefused():
-                return self._on_state_refused(event)
+                return acking.state_refused(self.running, event)
             case on.WriterFailed(cause=cause):
                 # While waiting, only the Hello can have failed: if it stands after all, its Start is known by nonce.
                 return [] if self.running is None else self._fail(cause)
@@ -241,7 +242,7 @@ class SubtaskCore:
         if running.reading.next_position != self.position:
             self.position = running.reading.next_position
             effects.append(do.Seek(self.position))
-        return [*effects, self._call(running, do.OpenUser(start))]
+        return [*effects, running.begin_call(do.OpenUser(start))]
 
     # ---- records
 
@@ -316,10 +317,11 @@ class SubtaskCore:
         if not events:
             return []
         running.handling = key, frame.sequence + len(events)
-        return [self._call(running, do.HandleEvents(frame.sequence, events, offset))]
+        return [running.begin_call(do.HandleEvents(frame.sequence, events, offset))]
 
     def _on_events_handled(self) -> list[Effect]:
-        running = self._end_call(do.HandleEvents)
+        running = self._running()
+        running.end_call(do.HandleEvents)
         assert running.handling is not None
         running.reading.advance(*running.handling)
         running.handling = None
@@ -361,7 +363,7 @@ class SubtaskCore:
         expected = running.reading.handled_through
         if marker.sequence != expected:
             return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
-        if marker.stop:
+        if marker.stop or self.phase is Phase.FINISHED:  # what it handled behind its end, no state would contain
             running.stopping = marker.checkpoint_id, offset
         return self._cut_at(running, offset + 1, marker.checkpoint_id)
 
@@ -376,52 +378,14 @@ class SubtaskCore:
                 finished=self.phase is Phase.FINISHED,
             )
         )
-        return [self._call(running, do.TakeSnapshot(checkpoint_id))]
-
-    def _on_snapshot_returned(self, returned: on.SnapshotReturned) -> list[Effect]:
-        running = self._end_call(do.TakeSnapshot)
-        checkpoints, sender, state = running.checkpoints, running.sender, returned.state
-        effects = self._flush(running)  # what snapshot_state sent belongs to this checkpoint
-        cut = checkpoints.taken()
-        sent_sequence = running.outbox.sent_sequence
-        running.outbox.belongs_to = checkpoints.belongs_to
-        if state is None or len(state) <= self.config.inline_state_max:
-            running.reported_through = cut.handled_through  # the ack says so
-            handle = None if state is None else StateHandle(len(state), inline=state)
-            return [*effects, do.Write(cut.ack(sender, handle, sent_sequence, returned.elapsed_ms))]
-        location = location_of(cut.checkpoint_id, sender)
-        checkpoints.uploads[cut.checkpoint_id] = Upload(cut, location, len(state), sent_sequence)
-        return [
-            *effects,
-            do.Write(SnapshotTaken(sender, cut.checkpoint_id)),
-            do.StoreState(cut.checkpoint_id, location, state),
-        ]
-
-    def _on_state_stored(self, stored: on.StateStored) -> list[Effect]:
-        upload = self._take_upload(stored.checkpoint_id, stored.location)
-        if upload is None or self.running is None:
-            return [do.DropState(stored.location)]
-        handle = StateHandle(upload.size, location=upload.location)
-        ack = upload.cut.ack(self.running.sender, handle, upload.sent_sequence, stored.elapsed_ms)
-        return [*self._flush(self.running), do.Write(ack)]
-
-    def _on_state_refused(self, refused: on.StateRefused) -> list[Effect]:
-        upload = self._take_upload(refused.checkpoint_id, refused.location)
-        if upload is None or self.running is None:
-            return []
-        return [do.Write(CheckpointDecline(self.running.sender, refused.checkpoint_id, refused.cause))]
-
-    def _take_upload(self, checkpoint_id: int, location: str) -> Upload | None:
-        uploads = self.running.checkpoints.uploads if self.running is not None else {}
-        upload = uploads.get(checkpoint_id)
-        return uploads.pop(checkpoint_id) if upload is not None and upload.location == location else None
+        return [running.begin_call(do.TakeSnapshot(checkpoint_id))]
 
     def _on_completed(self, running: Running, notice: CheckpointCompleted) -> list[Effect]:
         n = notice.checkpoint_id
         if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
             return self._drop(Dropped.STALE_NOTICE)
         running.ends_with = n if finished else None
-        return [self._call(running, do.NotifyCompleted(n))]
+        return [running.begin_call(do.NotifyCompleted(n))]
 
     def _on_aborted(self, running: Running, notice: CheckpointAborted) -> list[Effect]:
         n = notice.checkpoint_id
@@ -433,12 +397,11 @@ class SubtaskCore:
             self.position = running.stopping[1] + 1
             running.stopping = None
             effects.append(do.Seek(self.position))
-        return [*effects, self._call(running, do.NotifyAborted(n))]
+        return [*effects, running.begin_call(do.NotifyAborted(n))]
 
     def _on_notified(self, checkpoint_id: int) -> list[Effect]:
         running = self._running()
-        assert isinstance(running.call, do.NotifyCompleted | do.NotifyAborted)
-        running.call = None
+        running.end_call(do.NotifyCompleted, do.NotifyAborted)
         if running.ends_with == checkpoint_id:
             return self._leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {self._who()}")
         return []
@@ -448,7 +411,7 @@ class SubtaskCore:
     def _on_work_ended(self) -> list[Effect]:
         running = self._running()
         self._turn(Turn.WORK_ENDED)
-        return [*self._flush(running), do.Write(Finished(running.sender))]
+        return [*running.flush(), do.Write(Finished(running.sender))]
 
     def _on_turn_ended(self, dry: bool) -> list[Effect]:
         running = self.running
@@ -459,9 +422,9 @@ class SubtaskCore:
             return [do.Report(lost), *(self._start_over() if running is None else self._fail(str(lost)))]
         if running is None:
             return []
-        effects = self._flush(running)
+        effects = running.flush()
         if dry and running.handled_through() > running.reported_through:
-            effects.append(self._heartbeat(running, on.HeartbeatDue(False, "waiting for input", 0)))
+            effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
         return effects
 
     def _on_heartbeat_due(self, due: on.HeartbeatDue) -> list[Effect]:
@@ -474,29 +437,18 @@ class SubtaskCore:
             self.heartbeat_in_flight = True
         elif running.handled_through(due.events_done) <= running.reported_through:
             return []
-        return [self._heartbeat(running, due)]
-
-    def _heartbeat(self, running: Running, due: on.HeartbeatDue) -> do.WriteHeartbeat:
-        running.reported_through = through = running.handled_through(due.events_done)
-        metrics = dict(due.metrics) if due.periodic else {}
-        beat = Heartbeat(running.sender, through, due.step, due.step_age_ms, aligning=False, metrics=metrics)
-        return do.WriteHeartbeat(beat, due.periodic)
+        return [running.heartbeat(due)]
 
     # ---- the ends of an attempt
 
     def _fail(self, cause: str) -> list[Effect]:
         """The attempt has failed: say so, and say Hello again in place (section 8)."""
         running = self._running()
-        return [*self._flush(running), do.Write(Failed(running.sender, cause)), *self._start_over()]
+        return [*running.flush(), do.Write(Failed(running.sender, cause)), *self._start_over()]
 
     def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
         running = self._running()
-        gap = SequenceGap(
-            f"{self._who()}: events are missing or repeated in the events partition: expected sequence {expected} of"
-            f" epoch {running.start.epoch}, but {what} at offset {offset} has {found} (own Start at offset"
-            f" {running.reading.offset}, its event position {running.start.event_position}); the log was truncated,"
-            " or something else writes to it"
-        )
+        gap = running.reading.gap(self._who(), offset, expected, found, what)
         return [do.Report(gap), *self._fail(str(gap))]
 
     def _start_over(self) -> list[Effect]:
@@ -514,9 +466,9 @@ class SubtaskCore:
     def _leave(self, departure: Departure, reason: str) -> list[Effect]:
         effects: list[Effect] = []
         if self.running is not None and departure is not Departure.SUPERSEDED:
-            effects += self._flush(self.running)
+            effects += self.running.flush()
             if self.running.handled_through() > self.running.reported_through:
-                effects.append(self._heartbeat(self.running, on.HeartbeatDue(False, "leaving", 0)))
+                effects.append(self.running.heartbeat(on.HeartbeatDue(False, "leaving", 0)))
         effects += self._drop_attempt()
         self._turn(Turn.LEAVE)
         return [*effects, do.Leave(departure, reason)]
@@ -538,23 +490,9 @@ class SubtaskCore:
         self.dropped[reason] += 1
         return []
 
-    def _flush(self, running: Running) -> list[Effect]:
-        return [do.Write(frame) for frame in running.outbox.take()]
-
     def _running(self) -> Running:
         assert self.running is not None, f"not running but {self.phase}"
         return self.running
-
-    def _call(self, running: Running, call: do.UserCall) -> do.UserCall:
-        assert running.call is None, f"{call} during {running.call}"
-        running.call = call
-        return call
-
-    def _end_call(self, call: type[do.UserCall]) -> Running:
-        running = self._running()
-        assert isinstance(running.call, call), f"{running.call} ended as {call.__name__}"
-        running.call = None
-        return running
 
     def _who(self) -> str:
         attempt = "attempt unknown" if self.attempt is None else f"attempt {self.attempt}"

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from enum import StrEnum
 
+from ...schemas.errors import SequenceGap
 from ...schemas.events import EventFrame, FailoverPolicy, Start
 from ...schemas.ids import NO_ATTEMPT
 from ...schemas.state import Segment
@@ -110,3 +111,11 @@ class Reading:
     def advance(self, key: SequenceKey, sequence: int) -> None:
         """Everything numbered within ``key`` below ``sequence`` has been handled."""
         self._key, self._expected = key, sequence
+
+    def gap(self, who: str, offset: int, expected: int, found: int, what: str) -> SequenceGap:
+        """The error for ``what`` at ``offset`` not carrying the sequence that is due (section 5.4)."""
+        return SequenceGap(
+            f"{who}: events are missing or repeated in the events partition: expected sequence {expected} of epoch"
+            f" {self.start.epoch}, but {what} at offset {offset} has {found} (own Start at offset {self.offset}, its"
+            f" event position {self.start.event_position}); the log was truncated, or something else writes to it"
+        )

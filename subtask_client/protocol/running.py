@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from ...schemas.acks import Heartbeat
 from ...schemas.events import Start
 from ...schemas.state import Sender
 from . import effects as do
 from .config import CoreConfig
+from .inputs import HeartbeatDue
 from .outbox import Outbox
 from .reading import Reading, SequenceKey
 from .snapshots import Checkpoints
@@ -43,3 +45,26 @@ class Running:
         if self.handling is not None and self.handling[0] == self.reading.own_key:
             return self.reading.handled_through + events_done
         return self.reading.handled_through
+
+    # ---- user calls
+
+    def begin_call(self, call: do.UserCall) -> do.UserCall:
+        assert self.call is None, f"{call} during {self.call}"
+        self.call = call
+        return call
+
+    def end_call(self, *calls: type[do.UserCall]) -> None:
+        assert isinstance(self.call, calls), f"{self.call} ended as {calls}"
+        self.call = None
+
+    # ---- to the coordinator
+
+    def flush(self) -> list[do.Effect]:
+        """What leaves before any record that speaks of it."""
+        return [do.Write(frame) for frame in self.outbox.take()]
+
+    def heartbeat(self, due: HeartbeatDue) -> do.WriteHeartbeat:
+        self.reported_through = through = self.handled_through(due.events_done)
+        metrics = dict(due.metrics) if due.periodic else {}
+        beat = Heartbeat(self.sender, through, due.step, due.step_age_ms, aligning=False, metrics=metrics)
+        return do.WriteHeartbeat(beat, due.periodic)

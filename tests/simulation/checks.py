@@ -33,6 +33,7 @@ class Checks:
         self.world = world
         self.history = History()
         self.completed: list[int] = []
+        self._highest = -1
         self.blamed: list[str] = []
         """Found where nothing may be raised; raised at the end of the step."""
         self._callers: dict[int, tuple[str, int]] = {}
@@ -92,7 +93,6 @@ class Checks:
 
     def committed(self, coordinator: CoordinatorProcess, records: Sequence[Keyed]) -> None:
         """The transaction stands from now on."""
-        named_before = {id_: c.locations() for id_, c in self.history.checkpoints.items()}
         for _, record in records:
             match record:
                 case EpochClaimed():
@@ -110,11 +110,13 @@ class Checks:
         for _, record in records:
             if isinstance(record, CheckpointCompleted):
                 self._completed(coordinator, self.history.checkpoints[record.checkpoint_id])
-        del named_before
 
     def _completed(self, coordinator: CoordinatorProcess, checkpoint: Checkpoint) -> None:
-        if self.completed and checkpoint.id <= max(self.completed):
-            raise Violation(f"section 7.1: {checkpoint.id} completes after {self.completed[-1]}")
+        savepoint = checkpoint.header.savepoint  # it may complete behind a newer checkpoint: it is never subsumed
+        if checkpoint.id in self.completed or (not savepoint and checkpoint.id < self._highest):
+            raise Violation(f"section 7.7: {checkpoint.id} completes after {self.completed}")
+        if not savepoint:
+            self._highest = checkpoint.id
         self.completed.append(checkpoint.id)
         for operator in self.world.settings.operators:
             part = checkpoint.operator(operator.name)
@@ -126,7 +128,7 @@ class Checks:
                 self._sent_in[checkpoint.id, subtask] = mine["sent"]
                 sent = lists["sent"].get(str(index), [])
                 received = lists["received"].get(str(index), [])
-                self._cut_downstream(checkpoint.id, subtask, snapshot, mine["handled"], sent)
+                self._cut_downstream(coordinator, checkpoint.id, subtask, snapshot, mine["handled"], sent)
                 self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
 
     def _state(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
@@ -139,7 +141,13 @@ class Checks:
         return self.world.stored[handle.location]
 
     def _cut_downstream(
-        self, n: int, subtask: SubtaskId, snapshot: SubtaskSnapshot, handled: list[int], sent: list[int]
+        self,
+        coordinator: CoordinatorProcess,
+        n: int,
+        subtask: SubtaskId,
+        snapshot: SubtaskSnapshot,
+        handled: list[int],
+        sent: list[int],
     ) -> None:
         ranged = [
             uid
@@ -157,7 +165,8 @@ class Checks:
                 f" sent {sent}"
             )
         if snapshot.finished:
-            lost = [uid for who, uid in self.world.promised if who == subtask and uid not in contained]
+            history = coordinator.users[subtask.operator].sent[subtask.index]
+            lost = [uid for uid in history if (subtask, uid) in self.world.promised and uid not in contained]
             if lost:
                 raise Violation(
                     f"G2: checkpoint {n} contains the end of {subtask} without {lost}, whose futures settled as handled"

@@ -68,7 +68,9 @@ WALL_MS = 1_000_000
 def job_settings(*operators: OperatorSettings, checkpoint: dict[str, Any] | None = None, **changes: Any) -> JobSettings:
     """Two subtasks of operator ``op``, and a checkpoint every 10 s, where nothing else is said."""
     given: dict[str, Any] = {"interval": INTERVAL, **(checkpoint or {})}
-    return JobSettings("job", operators or (OperatorSettings("op", 2),), checkpoint=CheckpointSettings(**given), **changes)
+    return JobSettings(
+        "job", operators or (OperatorSettings("op", 2),), checkpoint=CheckpointSettings(**given), **changes
+    )
 
 
 class Task:

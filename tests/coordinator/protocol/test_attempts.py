@@ -180,7 +180,9 @@ def test_a_run_is_claimed_before_any_hello_of_it_is_answered() -> None:
     script.write(RunStarted("run-1", "here"))
     script.hello()
     kinds = [type(effect) for effect in script.effects]
-    start = next(i for i, e in enumerate(script.effects) if isinstance(e, effects.Append) and isinstance(e.record, Start))
+    start = next(
+        i for i, e in enumerate(script.effects) if isinstance(e, effects.Append) and isinstance(e.record, Start)
+    )
     assert kinds.index(effects.Commit, kinds.index(effects.Commit) + 1) < start
     assert script.committed(RunClaimed) == [RunClaimed("run-1", 0)]
 

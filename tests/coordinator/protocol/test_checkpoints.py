@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.checkpoints import IDS_RESERVED
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateCompleted, StateFailed
 from penstock.schemas.acks import CommandKind, RunStarted

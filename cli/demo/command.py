@@ -1,0 +1,197 @@
+"""`penstock demo`."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ...broker import EmbeddedBroker
+from ...coordinator.protocol.inputs import Restore
+from ...coordinator.runtime import CoordinatorOptions
+from ...schemas.status import JobStatus
+from ...schemas.topics import DEFAULT_PREFIX, TopicNames
+from ..connect import (
+    CHECK_TIMEOUT_S,
+    ClientConfigOption,
+    Connection,
+    MetricsPortOption,
+    PrefixOption,
+    connection,
+)
+from ..console import Console
+from ..display import Display
+from ..exits import Exit
+from ..signals import interrupts_caught
+from ..starting import metrics_served
+from .faults import Fault, Injector
+from .job import OPERATOR, demo_job
+from .report import Result, read_result
+from .setup import Work, set_up
+from .telling import Outcome, tell
+
+STATUS_EVERY_S = 0.2
+STOP_TIMEOUT_S = 10.0
+
+
+def demo(
+    input: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="PATH", help="A CSV, TSV, JSON-lines or Parquet file, or a folder of them."),
+    ] = None,
+    group_by: Annotated[
+        str | None, typer.Option("--group-by", metavar="COL[,COL]", help="Columns to group by.")
+    ] = None,
+    sum: Annotated[str | None, typer.Option("--sum", metavar="COL", help="The column to add up.")] = None,
+    subtasks: Annotated[int, typer.Option("--subtasks", min=1, max=64, help="How many Spark tasks.")] = 4,
+    kill_every: Annotated[
+        float | None, typer.Option("--kill-every", min=0.2, metavar="SECONDS", help="Kill a worker again and again.")
+    ] = None,
+    faults: Annotated[bool, typer.Option("--faults/--no-faults", help="Whether anything goes wrong.")] = True,
+    seed: Annotated[int, typer.Option("--seed", help="Chooses whom the faults hit.")] = 1,
+    broker: Annotated[
+        str | None,
+        typer.Option("--broker", metavar="HOST:PORT", help="A running Kafka; without one, the demo starts its own."),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option("--job", metavar="NAME", help="The job's name; else demo, or a new one on --broker.")
+    ] = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    metrics_port: MetricsPortOption = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object on stdout at the end, all else on stderr.")
+    ] = False,
+) -> int:
+    """Add up real data on Spark while tasks fail, workers are killed and coordinators rolled back: exactly.
+
+    An embedded Kafka and a local Spark start; a coordinator hands out splits of 336,776 flights (or of your --input) as
+    events to long-running Spark tasks. One task raises, one worker is killed with SIGKILL, the coordinators are rolled
+    back once. The result is compared with the same sums computed directly: exit code 0 only if equal to the last digit.
+    """
+    began = time.monotonic()
+    console = Console(as_json=as_json)
+    name = job or ("demo" if broker is None else f"demo-{uuid.uuid4().hex[:8]}")
+    TopicNames(prefix, name)
+    with ExitStack() as stack:
+        stack.enter_context(interrupts_caught())
+        folder = Path(
+            stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True))
+        )
+        kafka = stack.enter_context(_Kafka(folder, broker, client_config, console))
+        wanted = tuple(Fault) if faults else ()
+        work = set_up(folder, input, group_by, sum, wanted)
+        console.say(
+            f"{work.expected.values + work.expected.missing:,} {work.what}, in {len(work.splits):,} splits,"
+            f" {len(work.expected.sums):,} groups; the expected sums are computed"
+        )
+        for line in work.left_out:
+            console.say(line)
+        where = kafka.ready()
+        run = _Run(name, prefix, folder, work, subtasks, seed, kill_every, metrics_port)
+        outcome = run.on(where, console)
+    outcome.seconds = time.monotonic() - began
+    tell(console, outcome)
+    return Exit.DONE if outcome.exact else Exit.FAILED
+
+
+class _Kafka:
+    """The broker: one that is named, or one that starts while the input is read, and ends with this process."""
+
+    def __init__(self, folder: Path, broker: str | None, client_config: Path | None, console: Console) -> None:
+        self._named = connection(broker, client_config) if broker is not None else None
+        self._embedded = EmbeddedBroker(folder / "kafka", progress=console.say)
+        self._console = console
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="demo-kafka")
+        self._starting: Future[Any] | None = None
+
+    def __enter__(self) -> _Kafka:
+        if self._named is not None:
+            transport = self._named.transport()
+            try:
+                self._console.say(transport.check(CHECK_TIMEOUT_S))
+            finally:
+                transport.close()
+        else:
+            self._console.say("starting Kafka")
+            self._starting = self._thread.submit(self._embedded.start)
+        return self
+
+    def ready(self) -> Connection:
+        if self._named is not None:
+            return self._named
+        assert self._starting is not None
+        self._starting.result()
+        self._console.say(f"Kafka at {self._embedded.bootstrap}, process {self._embedded.pid}")
+        return Connection(self._embedded.bootstrap, {})
+
+    def __exit__(self, *_: object) -> None:
+        if self._starting is not None:
+            self._starting.cancel()
+            self._thread.shutdown(wait=True)
+            self._embedded.stop(STOP_TIMEOUT_S)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of the demo's job on Spark."""
+
+    name: str
+    prefix: str
+    folder: Path
+    work: Work
+    subtasks: int
+    seed: int
+    kill_every_s: float | None
+    metrics_port: int | None
+
+    def on(self, where: Connection, console: Console) -> Outcome:
+        from ... import spark_integration  # loads pyspark
+        from ..watching import follow, spark_session
+
+        work = self.work
+        job = demo_job(
+            self.name,
+            work.question,
+            work.splits,
+            subtasks=self.subtasks,
+            work=self.folder,
+            gates=tuple(planned.gate for planned in work.planned),
+            pace_s=work.pace_s(self.subtasks),
+            prefix=self.prefix,
+        )
+        options = CoordinatorOptions(restore=Restore.FRESH, status_interval_s=STATUS_EVERY_S)
+        console.say(f"starting Spark with {self.subtasks} task slots")
+        with (
+            spark_session(self.subtasks, f"penstock {self.name}") as spark,
+            Display(console) as display,
+            spark_integration.run(
+                spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
+            ) as handle,
+            metrics_served(self.metrics_port, handle.status, display.say),
+        ):
+            display.say(f"job {self.name}: {self.subtasks} subtasks, checkpoints every 0.5 s")
+            injector = Injector(
+                lambda request, timeout_s: handle.request(OPERATOR, request, timeout_s),
+                work.planned,
+                seed=self.seed,
+                say=display.say,
+                kill_every_s=self.kill_every_s,
+            ).start()
+            try:
+                follow(handle, display)
+            finally:
+                injector.stop()
+            status = handle.status()
+        return self._outcome(status, injector)
+
+    def _outcome(self, status: JobStatus | None, injector: Injector) -> Outcome:
+        result: Result | None = read_result(self.folder / "result.json")
+        return Outcome(self.name, self.work, result, status, dict(injector.injected))

@@ -1,0 +1,78 @@
+"""`penstock run`: a job from a file, on a local Spark, on any broker."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .connect import (
+    CHECK_TIMEOUT_S,
+    BrokerOption,
+    ClientConfigOption,
+    JsonOption,
+    MetricsPortOption,
+    connection,
+)
+from .console import Console
+from .display import Display
+from .job_file import load_job
+from .plain import plain
+from .starting import (
+    FreshOption,
+    FromCheckpointOption,
+    JobFileArgument,
+    NameOption,
+    metrics_served,
+    named,
+    restore_options,
+)
+
+OptionalPrefix = Annotated[
+    str | None, typer.Option("--prefix", envvar="PENSTOCK_PREFIX", help="What its topics begin with; else the file's.")
+]
+
+
+def run(
+    file: JobFileArgument,
+    name: NameOption = None,
+    fresh: FreshOption = False,
+    from_checkpoint: FromCheckpointOption = None,
+    broker: BrokerOption = None,
+    prefix: OptionalPrefix = None,
+    client_config: ClientConfigOption = None,
+    metrics_port: MetricsPortOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a job on a local Spark, a slot per subtask; started again, it resumes from its last checkpoint.
+
+    Without a broker the embedded one is started, and stays (penstock broker stop). Ctrl-C stops the job.
+    """
+    console = Console(as_json=as_json)
+    job = named(load_job(file), name, prefix)
+    where = connection(broker, client_config, start=console)
+    transport = where.transport()
+    try:
+        transport.check(CHECK_TIMEOUT_S)
+        options = restore_options(job, transport, fresh, from_checkpoint)
+    finally:
+        transport.close()
+    slots = sum(operator.parallelism for operator in job.operators.values())
+    console.say(f"starting Spark with {slots} task slots; Kafka at {where.bootstrap}")
+
+    from .. import spark_integration  # loads pyspark, after everything that can be refused without it
+    from .watching import follow, spark_session
+
+    with (
+        spark_session(slots, f"penstock {job.name}") as spark,
+        spark_integration.run(
+            spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
+        ) as handle,
+        metrics_served(metrics_port, handle.status, console.say),
+        Display(console) as display,
+    ):
+        result = follow(handle, display)
+    if as_json:
+        console.data({"job": job.name, **plain(result)})
+    else:
+        console.show(f"job {job.name} has {result.ending.value}: {result.cause}")

@@ -1,0 +1,48 @@
+"""Follows a run on Spark until it ends, on a display."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..spark_integration import JobHandle, JobResult, local_session
+from .display import Display
+from .signals import catch_interrupts, interrupts_caught
+
+LOOK_EVERY_S = 0.15
+STOP_TIMEOUT_S = 60.0
+
+
+@contextmanager
+def spark_session(slots: int, name: str) -> Iterator[Any]:
+    """A local Spark of so many slots, gone afterwards."""
+    with interrupts_caught():
+        spark = local_session(slots, app_name=name)
+        catch_interrupts()
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+def follow(handle: JobHandle, display: Display) -> JobResult:
+    """Returns how the run ended, or raises what it ended with. Ctrl-C stops the job by message, and goes through."""
+    try:
+        return _wait(handle, display)
+    except KeyboardInterrupt:
+        display.say("stopping the job in order; Ctrl-C again leaves at once")
+        handle.stop()
+        _wait(handle, display)
+        raise
+
+
+def _wait(handle: JobHandle, display: Display) -> JobResult:
+    while True:
+        try:
+            result = handle.wait(LOOK_EVERY_S)
+        except TimeoutError:
+            result = None
+        display.update(handle.status())
+        if result is not None:
+            return result

@@ -1,0 +1,446 @@
+"""Region and global failover, and the restart budget (protocol, section 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.inputs import AppendFailed, AttemptRejected, CoordinatorRaised, Tick
+from penstock.coordinator.protocol.restarts import RestartBudget
+from penstock.schemas.acks import FailureHint, RunStarted
+from penstock.schemas.checkpoints import JobFinished, JobOutcome
+from penstock.schemas.errors import CoordinatorClosed, RolledBack, TaskNotRunning
+from penstock.schemas.events import EventFrame, Reset, Start, Stop
+from penstock.schemas.settings import OperatorSettings, RestartStrategy
+
+from .driver import S0, S1, Script, names
+
+
+def with_policy(policy: str, **changes: object) -> Script:
+    return Script.running(OperatorSettings("op", 2, on_failover=policy), **changes)
+
+
+def raised(script: Script, cause: str = "ValueError: no") -> None:
+    script.handle(CoordinatorRaised("op", script.job.history.epoch, "call_later", cause))
+
+
+# ---- region
+
+
+def test_a_failed_attempt_is_told_then_its_checkpoints_are_aborted_then_the_subtask_is_reset() -> None:
+    """Section 8; R81: Failed, then Aborted, then subtaskReset."""
+    script = Script.running()
+    n = script.trigger()
+    task = script.task()
+    script.forget()
+    script.read(task.failed("boom"))
+    assert script.calls == [
+        effects.CallFailed("op", 0, task.attempt, "boom"),
+        effects.CallAborted("op", n),
+        effects.CallSubtaskReset("op", 0, -1),
+    ]
+
+
+def test_subtask_reset_names_the_last_completed_checkpoint() -> None:
+    """Section 8; R82."""
+    script = Script.running()
+    n = script.checkpoint()
+    script.forget()
+    script.read(script.task().failed())
+    assert script.calls[-1] == effects.CallSubtaskReset("op", 0, n)
+
+
+def test_failed_comes_once_per_attempt() -> None:
+    """R35."""
+    script = Script.running()
+    failed = script.task().failed()
+    script.read(failed, failed)
+    assert names(script.calls).count("failed") == 1
+
+
+def test_the_coordinators_keep_their_live_state() -> None:
+    """Section 8: no reset_to_checkpoint in a region failover; R82."""
+    script = Script.running()
+    script.checkpoint()
+    script.forget()
+    script.read(script.task().failed())
+    assert "reset" not in names(script.calls)
+    assert script.epoch.number == 1
+
+
+def test_the_new_generation_is_told_in_the_partition() -> None:
+    """Section 8: Reset(generation), so that a live instance starts over in place."""
+    script = Script.running()
+    script.read(script.task().failed())
+    assert script.appended(S0) == [Reset(1, 1)]
+    script.hello()
+    assert script.task().start.full_generation == (1, 1)
+
+
+def test_user_code_may_fail_exactly_one_attempt() -> None:
+    """Section 8: a failed external write reported by user code. R76: never the latest one."""
+    script = Script.running()
+    older = script.task()
+    script.handle(AttemptRejected(S0, older.attempt, "commit refused"))
+    assert isinstance(script.calls[0], effects.CallFailed)
+    newer = script.hello()
+    script.forget()
+    script.handle(AttemptRejected(S0, older.attempt, "commit refused"))
+    assert script.calls == []
+    assert script.slot().attempt is not None
+    assert newer.started
+
+
+def test_a_runners_hint_fails_the_attempt_of_the_dead_task_and_no_other() -> None:
+    """Section 8: the failure detector need not wait; it is about one task."""
+    script = Script.running()
+    hello = script.slot().attempt
+    assert hello is not None
+    script.read(FailureHint("op", 0, "run-1", "another task", "killed"))
+    assert script.calls == []
+    script.read(FailureHint("op", 0, "run-1", hello.hello.task, "executor lost"))
+    assert isinstance(script.calls[0], effects.CallFailed)
+    assert script.calls[0].reason == "executor lost"
+
+
+def test_a_hello_of_a_task_that_has_died_since_is_not_answered() -> None:
+    """Section 8: nobody would live under that Start."""
+    script = Script.running(restart=RestartStrategy(backoff_first=5.0))
+    script.read(script.task().failed())
+    task = script.hello()
+    waiting = script.job.hellos[S0]
+    script.read(FailureHint("op", 0, "run-1", waiting.hello.task, "executor lost"))
+    script.advance(6.0)
+    assert not task.started
+
+
+# ---- what becomes of events, by policy
+
+
+def test_under_replay_unhandled_and_held_events_belong_to_the_successor() -> None:
+    """Section 6: and stay pending. Probe P3."""
+    script = with_policy("replay")
+    stream = script.send(script.task(), b"unhandled")
+    script.trigger()
+    script.send(stream, b"held")
+    script.hello()
+    assert stream.failure is None
+    assert script.task().stream is stream
+    assert script.events() == [b"unhandled", b"held"]
+    script.read(script.task().heartbeat(2))
+    assert stream.handled_through == 2
+
+
+def test_under_replay_what_is_sent_through_a_dead_attempts_gateway_is_appended_for_the_successor() -> None:
+    """Section 6; R31."""
+    script = with_policy("replay")
+    stream = script.send(script.task(), b"a")
+    script.read(script.task().failed())
+    script.send(stream, b"between")
+    task = script.hello()
+    script.send(stream, b"after")
+    assert script.events() == [b"a", b"between", b"after"]
+    assert [f.attempt for f in script.records(S0, EventFrame)][1:] == [-1, task.attempt]
+
+
+def test_under_replay_start_names_position_and_sequence_of_the_last_checkpoint() -> None:
+    """Section 5.3: from the event position every frame whose epoch equals Start's."""
+    script = with_policy("replay")
+    script.send(script.task(), b"a", b"b")
+    position = len(script.events_log[S0])
+    script.checkpoint(handled_through=2, event_position=position)
+    script.send(script.task(), b"c")
+    start = script.hello().start
+    assert (start.event_position, start.expected_sequence) == (position, 2)
+
+
+def test_under_reset_unhandled_and_held_events_fail_with_task_not_running() -> None:
+    """Section 6; R30."""
+    script = with_policy("reset")
+    stream = script.send(script.task(), b"unhandled")
+    script.trigger()
+    script.send(stream, b"held")
+    script.read(script.task().failed("boom"))
+    assert isinstance(stream.failure, TaskNotRunning)
+    assert "boom" in str(stream.failure)
+    assert script.events() == [b"unhandled"]
+    assert script.made(effects.Settle) != []
+
+
+def test_under_reset_a_dead_attempts_gateway_sends_nothing_and_never_raises() -> None:
+    """R31."""
+    script = with_policy("reset")
+    stream = script.send(script.task(), b"a")
+    script.read(script.task().failed())
+    script.forget()
+    script.send(stream, b"late")
+    assert script.appended() == []
+
+
+def test_under_reset_every_attempt_has_a_stream_of_its_own_that_begins_at_0() -> None:
+    """Section 5.4: per (epoch, attempt)."""
+    script = with_policy("reset")
+    script.send(script.task(), b"a", b"b")
+    script.checkpoint(handled_through=2)
+    task = script.hello()
+    assert task.start.expected_sequence == 0
+    script.send(task, b"c")
+    (*_, frame) = script.records(S0, EventFrame)
+    assert (frame.sequence, frame.attempt) == (0, task.attempt)
+
+
+def test_under_reset_the_failure_is_settled_before_the_coordinator_is_told() -> None:
+    """R77: what the coordinator does in execution_attempt_failed may rely on it."""
+    script = with_policy("reset")
+    script.send(script.task(), b"a")
+    script.forget()
+    script.read(script.task().failed())
+    kinds = [type(effect) for effect in script.effects]
+    assert kinds.index(effects.Settle) < kinds.index(effects.CallFailed)
+
+
+def test_a_region_failover_leaves_the_other_subtasks_streams_alone() -> None:
+    """Section 8: its region."""
+    script = with_policy("reset")
+    stream = script.send(script.task(S1), b"a")
+    script.read(script.task(S0).failed())
+    assert stream.failure is None
+
+
+def test_under_global_a_failed_attempt_rolls_everybody_back() -> None:
+    """Section 8: a region with one global operator fails over globally."""
+    script = with_policy("global")
+    n = script.checkpoint()
+    script.forget()
+    task, other = script.task(S0), script.task(S1)
+    script.read(task.failed("boom"))
+    failed = [c for c in script.calls if isinstance(c, effects.CallFailed)]
+    assert [(c.attempt, c.reason is None) for c in failed] == [(task.attempt, False), (other.attempt, True)]
+    assert script.calls[-1] == effects.CallReset("op", n, script.calls[-1].state)  # type: ignore[union-attr]
+    assert "subtaskreset" not in names(script.calls)
+
+
+# ---- global
+
+
+def test_failed_for_every_attempt_then_aborted_then_reset_and_no_subtask_reset() -> None:
+    """Section 8; R85."""
+    script = Script.running()
+    script.trigger()
+    script.forget()
+    raised(script)
+    assert names(script.calls) == ["failed", "failed", "aborted", "reset"]
+
+
+def test_the_reset_is_called_once_however_many_causes_come_together() -> None:
+    """Section 8; R87, C3.11."""
+    script = Script.running(restart=RestartStrategy(backoff_first=5.0))
+    epoch = script.epoch.number
+    for _ in range(3):
+        script.handle(CoordinatorRaised("op", epoch, "fail_job", "no"))
+    script.handle(AppendFailed(epoch, "gone"))
+    script.advance(6.0)
+    assert names(script.calls).count("reset") == 1
+    assert script.job.statistics.global_failovers == 1
+
+
+def test_what_a_rolled_back_coordinator_still_raises_counts_no_more() -> None:
+    """R37: after the reset a new failure counts, an old one does not."""
+    script = Script.running()
+    raised(script)
+    script.handle(CoordinatorRaised("op", 1, "call_later", "late"))
+    assert script.epoch.number == 2
+    raised(script)
+    assert script.epoch.number == 3
+
+
+def test_every_unsettled_future_fails_with_rolled_back() -> None:
+    """Section 6."""
+    script = Script.running()
+    stream = script.send(script.task(), b"a")
+    raised(script)
+    assert isinstance(stream.failure, RolledBack)
+    script.forget()
+    script.send(stream, b"late")
+    assert script.appended() == []
+
+
+def test_sends_after_the_reset_belong_to_the_new_epoch() -> None:
+    """R88; C3.7: they leave at once, whatever was closed before."""
+    script = Script.running()
+    script.trigger()
+    raised(script)
+    script.hello_all()
+    script.send(script.task(), b"new")
+    assert script.events(epoch=2) == [b"new"]
+
+
+def test_events_of_a_coordinator_that_was_rolled_back_are_not_handed_over() -> None:
+    """Section 8: the coordinators are rolled back; the subtask says it again."""
+    script = Script.running()
+    frame = script.task().frame(b"a")
+    raised(script)
+    script.read(frame)
+    assert script.received() == []
+
+
+def test_a_record_that_the_broker_did_not_certainly_take_is_a_global_failover_with_a_new_writer() -> None:
+    """Section 6 ◆: nothing may follow a hole."""
+    script = Script.running()
+    script.forget()
+    script.handle(AppendFailed(1, "timed out"))
+    kinds = [type(e) for e in script.effects]
+    first_append = kinds.index(effects.Append)
+    assert kinds.index(effects.ReplaceWriter) < first_append
+    assert script.epoch.number == 2
+
+
+def test_a_failed_append_of_an_older_epoch_changes_nothing() -> None:
+    """Section 8: once."""
+    script = Script.running()
+    raised(script)
+    script.forget()
+    script.handle(AppendFailed(1, "timed out"))
+    assert script.effects == []
+
+
+# ---- budget and backoff
+
+
+def test_the_first_restart_does_not_wait() -> None:
+    """Section 8: none for the first."""
+    script = Script.running()
+    script.read(script.task().failed())
+    assert script.hello().started
+
+
+def test_a_later_start_waits_for_the_backoff() -> None:
+    """Section 8: the coordinator delays Start by the restart strategy's backoff."""
+    script = Script.running(restart=RestartStrategy(backoff_first=0.0, backoff_next=2.0))
+    script.read(script.task().failed())
+    script.hello()
+    script.read(script.task().failed())
+    task = script.hello()
+    assert not task.started
+    assert (script.core.deadline() or 0.0) <= script.now + 2.0
+    script.advance(1.9)
+    assert not task.started
+    script.advance(0.1)
+    assert task.started
+
+
+def test_a_later_epoch_waits_for_the_backoff() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(backoff_first=3.0))
+    raised(script)
+    assert script.job.epoch is None
+    assert script.core.deadline() == script.now + 3.0
+    script.hello()  # meanwhile instances come
+    script.advance(3.0)
+    assert script.epoch.number == 2
+    assert script.task().started
+
+
+def test_past_the_budget_the_job_fails_with_the_last_cause() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(budget=2))
+    for _ in range(2):
+        script.read(script.task().failed("earlier"))
+        script.advance(60.0)
+        script.hello()
+        script.advance(60.0)
+    stream = script.send(script.task(S1), b"a")
+    script.forget()
+    script.read(script.task().failed("the last straw"))
+    assert script.ended is not None
+    assert script.ended.ending is effects.Ending.FAILED
+    assert "the last straw" in script.ended.cause
+    (finished,) = script.committed(JobFinished)
+    assert finished.outcome is JobOutcome.FAILED
+    assert isinstance(stream.failure, CoordinatorClosed)
+    assert Stop in {type(r) for r in script.appended(S1)}
+
+
+def test_past_the_budget_a_raising_coordinator_fails_the_job_too() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(budget=1))
+    raised(script)
+    raised(script, "KeyError: last")
+    assert script.ended is not None
+    assert "KeyError: last" in script.ended.cause
+
+
+def test_delays_double_up_to_a_bound_and_begin_anew_after_a_quiet_window() -> None:
+    """Section 8: exponential delay, a budget per time."""
+    budget = RestartBudget(
+        RestartStrategy(backoff_first=0.0, backoff_next=1.0, backoff_max=3.0, budget=5, budget_window=100.0)
+    )
+    assert [budget.spend(0.0) for _ in range(6)] == [0.0, 1.0, 2.0, 3.0, 3.0, None]
+    assert budget.spend(100.0) == 0.0
+
+
+# ---- the start of a run
+
+
+def test_a_run_that_never_gets_all_its_subtasks_up_fails_and_names_them() -> None:
+    """Start timeout (settings of the job); G6: what it waits for is nameable."""
+    script = Script.begun(start_timeout=20.0)
+    script.read(RunStarted("run-1", "here"))
+    script.hello(S0)
+    script.advance(19.0)
+    assert script.ended is None
+    script.advance(1.0)
+    assert script.ended is not None
+    assert script.ended.ending is effects.Ending.FAILED
+    assert "only 1 of 2 subtasks registered within 20 s (missing: op/1)" in script.ended.cause
+
+
+def test_the_start_timeout_counts_from_the_run_and_ends_when_all_have_registered() -> None:
+    """Start timeout: within which every subtask of a run must have registered for the first time."""
+    script = Script.begun(start_timeout=20.0)
+    script.advance(100.0)
+    script.read(RunStarted("run-1", "here"))
+    script.advance(19.0)
+    script.hello_all()
+    script.read(script.task().failed())
+    script.advance(100.0)
+    assert script.ended is None
+
+
+def test_a_newer_run_has_its_own_start_timeout() -> None:
+    """Start timeout; section 4, Run."""
+    script = Script.running(start_timeout=20.0)
+    script.read(RunStarted("run-2", "there"))
+    script.advance(21.0)
+    assert script.ended is not None
+
+
+def test_a_hello_of_an_older_run_is_no_registration_in_the_newer() -> None:
+    """Start timeout: every subtask of *that* run."""
+    script = Script.running(start_timeout=20.0)
+    script.write(RunStarted("run-2", "there"))
+    script.restart()
+    script.hello(S0, "run-2")
+    script.advance(21.0)
+    assert script.ended is not None
+    assert "missing: op/1" in script.ended.cause
+
+
+@pytest.mark.parametrize("policy", ["replay", "reset", "global"])
+def test_progress_comes_back_after_any_failover(policy: str) -> None:
+    """G6: once faults stop, checkpoints complete and held events flow."""
+    script = with_policy(policy)
+    for _ in range(3):
+        script.trigger()
+        script.send(script.task(), b"lost or not")
+        script.read(script.task().failed())
+        script.advance(30.0)
+        script.hello_all()
+        script.handle(Tick())
+    if script.pending:
+        script.acknowledge(next(iter(script.pending)))
+    n = script.checkpoint()
+    script.send(script.task(), b"flows")
+    assert script.last_id == n
+    assert script.events()[-1] == b"flows"
+    assert isinstance(script.records(S0, Start)[-1], Start)

@@ -1,0 +1,154 @@
+"""What is kept, discarded, deleted and truncated (protocol, section 7.9)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.inputs import AckRead, Restore
+from penstock.schemas.acks import CommandKind
+from penstock.schemas.checkpoints import CheckpointCompleted
+from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.state import Segment, StateHandle
+
+from .driver import S0, S1, Script
+
+
+@pytest.mark.parametrize("retained", [1, 2, 3])
+def test_the_last_k_are_kept(retained: int) -> None:
+    """Section 7.9."""
+    script = Script.running(checkpoint={"retained": retained})
+    completed = [script.checkpoint() for _ in range(5)]
+    assert sorted(script.job.history.checkpoints) == completed[-retained:]
+
+
+@pytest.mark.parametrize("retained", [1, 2, 3])
+def test_savepoints_are_all_kept_and_push_nothing_out(retained: int) -> None:
+    """Section 7.9: the last K completed and all savepoints."""
+    script = Script.running(checkpoint={"retained": retained})
+    completed, savepoints = [], []
+    for _ in range(4):
+        completed.append(script.checkpoint())
+        savepoints.append(script.savepoint())
+        script.acknowledge(savepoints[-1])
+    assert sorted(script.job.history.checkpoints) == sorted(completed[-retained:] + savepoints)
+
+
+def test_a_savepoint_that_completes_last_discards_no_newer_checkpoint() -> None:
+    """Section 7.9."""
+    script = Script.running(checkpoint={"retained": 1, "max_concurrent": 2})
+    savepoint = script.savepoint()
+    newer = script.trigger()
+    script.acknowledge(newer)
+    script.acknowledge(savepoint)
+    assert sorted(script.job.history.checkpoints) == [savepoint, newer]
+
+
+def test_discards_are_part_of_the_transaction_that_completes_the_next_one() -> None:
+    """Section 7.9."""
+    script = Script.running(checkpoint={"retained": 1})
+    older = script.checkpoint()
+    script.forget()
+    newer = script.checkpoint()
+    (commit,) = script.made(effects.Commit)
+    completed = [r for _, r in commit.records if isinstance(r, CheckpointCompleted)]
+    assert [(c.checkpoint_id, c.discarded) for c in completed] == [(newer, (older,))]
+    assert {key for key, r in commit.records if r is None} == {f"checkpoint/{older}", f"checkpoint/{older}/0"}
+
+
+def test_only_what_a_committed_discard_names_is_deleted() -> None:
+    """Section 7.9: and only behind the commit."""
+    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 2})
+    for name in ("a", "b", "c"):
+        script.forget()
+        script.checkpoint(state=StateHandle(9, location=name))
+    kinds = [type(effect) for effect in script.effects]
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("a",))]
+    assert kinds.index(effects.Commit) < kinds.index(effects.DeleteStates)
+
+
+def test_a_state_that_a_kept_checkpoint_also_names_is_not_deleted() -> None:
+    """Section 7.9."""
+    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
+    script.checkpoint(state=StateHandle(9, location="shared"))
+    script.checkpoint(state=StateHandle(9, location="shared"))
+    assert script.made(effects.DeleteStates) == []
+
+
+def test_after_going_back_the_abandoned_line_goes_with_the_next_completion() -> None:
+    """Section 7.9; section 2."""
+    script = Script.running(checkpoint={"retained": 3})
+    first, second, third = (script.checkpoint() for _ in range(3))
+    script.restart(restore=Restore.CHECKPOINT, restore_checkpoint=first)
+    script.hello_all()
+    assert sorted(script.job.history.checkpoints) == [first, second, third]
+    fourth = script.checkpoint()
+    assert sorted(script.job.history.checkpoints) == [first, fourth]
+
+
+# ---- truncation
+
+
+def truncated(script: Script) -> effects.Truncate:
+    return script.made(effects.Truncate)[-1]
+
+
+def test_logs_are_truncated_below_the_last_completed_positions() -> None:
+    """Section 7.9; behind an older one's open position nothing is needed."""
+    script = Script.running(checkpoint={"retained": 2})
+    script.checkpoint(event_position=1)
+    n = script.trigger()
+    script.read(script.task(S0).ack(n, event_position=3), script.task(S1).ack(n, event_position=2))
+    assert truncated(script).events == {S0: 3, S1: 2}
+
+
+def test_every_range_that_a_kept_one_names_holds_the_log() -> None:
+    """Section 7.9."""
+    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 2})
+    script.checkpoint(event_position=3, event_ranges=(Segment(1, 2, 1, 0, 1),))
+    script.checkpoint(event_position=9)
+    assert truncated(script).events == {S0: 1}
+    script.checkpoint(event_position=12)
+    assert truncated(script).events == {S0: 12}
+
+
+def test_the_acks_topic_is_kept_from_the_oldest_inbox_position() -> None:
+    """Section 7.9; section 8, inbox range."""
+    script = Script.running(checkpoint={"retained": 2})
+    script.checkpoint()
+    first = script.job.history.last
+    assert first is not None
+    script.checkpoint()
+    assert truncated(script).acks == first.inbox_position
+    script.checkpoint()
+    assert truncated(script).acks > first.inbox_position
+
+
+def test_a_savepoint_pins_no_log() -> None:
+    """Section 7.9."""
+    script = Script.running(checkpoint={"retained": 1})
+    n = script.savepoint()
+    script.acknowledge(n)
+    position = script.job.history.checkpoints[n].inbox_position
+    script.checkpoint(event_position=5)
+    assert truncated(script).acks > position
+    assert truncated(script).events == {S0: 5, S1: 5}
+
+
+def test_a_command_that_has_not_been_executed_holds_the_acks_topic() -> None:
+    """Section 8: until then it is executed again."""
+    script = Script.running(checkpoint={"retained": 1})
+    offset = script.command(CommandKind.REQUEST, "op", b"slow")  # its coordinator takes its time
+    script.checkpoint()
+    script.checkpoint()
+    assert truncated(script).acks == offset
+
+
+def test_an_instance_whose_commit_is_under_way_has_truncated_and_deleted_nothing() -> None:
+    """Section 7.7 ◆: if the outcome stays unknown it deletes and truncates nothing."""
+    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
+    script.checkpoint(state=StateHandle(9, location="old"))
+    n = script.trigger()
+    ack = script.task().ack(n)
+    decided = script.core.handle(AckRead(script.write(ack), 0, ack), script.now)
+    assert not [e for e in decided if isinstance(e, effects.DeleteStates | effects.Truncate)]

@@ -1,0 +1,32 @@
+"""One Spark session for all of these tests; jobs get names of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.spark_integration import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SLOTS = 4
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = local_session(SLOTS)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def job_name() -> str:
+    """Unique among the tests' jobs."""
+    return f"spark-{next(_numbers)}"
+
+
+_numbers = itertools.count()
