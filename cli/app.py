@@ -40,6 +40,9 @@ app.command("purge")(ask.purge)
 app.command("doctor")(doctor.doctor)
 
 
+_NO_LOG = logging.NullHandler()
+
+
 def _version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"penstock {__version__}")
@@ -68,8 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format=log_format)
         logging.getLogger("penstock").setLevel(logging.INFO)
     else:  # a library's log is for those who ask for it; what matters is shown by the commands
-        logging.getLogger("penstock").addHandler(logging.NullHandler())
-        logging.getLogger("penstock").propagate = False
+        logging.getLogger("penstock").addHandler(_NO_LOG)
     try:
         code = app(args=given, prog_name="penstock", standalone_mode=False)
     except SystemExit as left:

@@ -12,6 +12,9 @@ from .exits import UsageError
 
 DEFAULT_NAME = "job"
 
+_loaded: set[str] = set()
+"""Names of the job files that this process has run: another one may take the name of an earlier one."""
+
 
 def load_job(where: str) -> Job:
     """Runs the file and returns the Job of that name, or what the function of that name returns.
@@ -40,21 +43,20 @@ def load_job(where: str) -> Job:
 
 def _module(path: Path) -> object:
     stem = path.stem
-    already = sys.modules.get(stem)
-    if already is not None and Path(getattr(already, "__file__", None) or "").resolve() != path:
+    if stem in sys.modules and stem not in _loaded:
         raise UsageError(f"{path}: a module named {stem!r} is loaded already: give the file another name")
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     spec = importlib.util.spec_from_file_location(stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    _loaded.add(stem)
     sys.modules[stem] = module  # dataclasses look there for the module they stand in
     try:
         spec.loader.exec_module(module)
     except PenstockError:
         raise
     except Exception as error:
-        del sys.modules[stem]
         line = _line_in(path, error)
         raise UsageError(f"{path}{line}: {type(error).__name__}: {error} (penstock --debug ... shows where)") from error
     return module

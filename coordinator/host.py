@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..schemas.errors import Backpressure, ConfigurationError, EventTooLarge, StateError
+from ..schemas.errors import Backpressure, ConfigurationError, CoordinatorClosed, EventTooLarge, StateError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
@@ -20,6 +21,8 @@ from .mailbox import Mailbox
 from .protocol import effects, inputs
 from .protocol.stream import EventStream
 from .timers import Timer, Timers
+
+_log = logging.getLogger(__name__)
 
 LoadState = Callable[[StateHandle], bytes]
 
@@ -135,6 +138,16 @@ class OperatorHost:
             if stream.failure is not None:
                 del self.ledgers[stream]
             ledger.settle()
+
+    def close(self, cause: str) -> None:
+        """The instance has ended: futures that are still open settle, whichever way it ended."""
+        for stream in list(self.ledgers):
+            stream.fail(CoordinatorClosed(f"the coordinator ended: {cause}"))
+            self.settle(stream)
+        try:
+            self.coordinator.close()
+        except Exception:
+            _log.exception("job=%s operator=%s: close() of the coordinator raised", self.job, self.settings.name)
 
     def call_writable(self) -> None:
         """Tells those who wait for room that there is some."""

@@ -438,11 +438,8 @@ class CoordinatorRuntime:
         if self._outcome is None:
             self._outcome = CoordinatorOutcome(Ending.FAILED, "the coordinator instance broke off")
         self._mailbox.close()
-        for name, host in self._hosts.items():
-            try:
-                host.coordinator.close()
-            except Exception:
-                _log.exception("job=%s operator=%s: close() of the coordinator raised", self.settings.name, name)
+        for host in self._hosts.values():
+            host.close(self._outcome.cause)
         self._workers.shutdown(wait=False, cancel_futures=True)
         if hasattr(self, "_logs"):
             keeps = 0.0 if self._outcome.ending is Ending.FENCED else 5.0

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from ..schemas.errors import JobFailed, JobHasFinished, JobRefused, PenstockError, StateError
+from ..schemas.errors import JobFailed, JobHasFinished, JobRefused, OutcomeUnknown, PenstockError, StateError
 from ..schemas.settings import RestartStrategy
 from ..schemas.status import JobStatus
 from .protocol.effects import Ending
@@ -94,7 +94,8 @@ class CoordinatorService:
             except (JobRefused, StateError):
                 raise
             except Exception as error:
-                if first and isinstance(error, PenstockError) and not self._runtime.began:
+                unknown = isinstance(error, OutcomeUnknown)  # of its very first commit: only a successor can tell
+                if first and isinstance(error, PenstockError) and not self._runtime.began and not unknown:
                     raise
                 self._pause(error)
             first = first and not self._runtime.began

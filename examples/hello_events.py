@@ -30,7 +30,8 @@ class Greeter(penstock.OperatorCoordinator):
         self.answers.append([subtask, event])
 
     def subtask_reset(self, subtask, checkpoint_id):
-        # What an undone attempt answered is undone with it.
+        # What an undone attempt answered is undone with it. (A checkpoint that contains an answer contains the end of
+        # its subtask, which is never reset then.)
         self.answers = [answer for answer in self.answers if answer[0] != subtask]
 
     def checkpoint_coordinator(self, checkpoint_id, result):

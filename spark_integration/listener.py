@@ -1,11 +1,15 @@
-"""Hears from Spark, within milliseconds, that a task has died.
+"""Hears from Spark, within milliseconds, that a task has ended, and how.
 
 Only a hint: a paused JVM says nothing. Registration and heartbeats over Kafka stay the authority (protocol, section 8).
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
+import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,62 +27,70 @@ _REASON_CHARS_MAX = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class TaskFailure:
-    """One task that did not return normally."""
+class TaskEnded:
+    """One Spark task has ended."""
 
     task: TaskName
-    reason: str
+    died_of: str | None
+    """Why it will be started again; None where it returned normally."""
 
 
-class TaskListener:
-    """Tells of each failed task of one run.
+OnTaskEnded = Callable[[TaskEnded], None]
 
-    It hangs in Spark's shared listener queue, whose one thread needs one connection for all runs: py4j gives each JVM
-    thread that calls back a connection, and a Python thread, that stay.
+
+def listen(context: SparkContext, run: str, on_task_ended: OnTaskEnded) -> bool:
+    """Tells ``on_task_ended`` of each task of the run that ends, on a thread of py4j's: it must not block.
+
+    Returns whether it hears; if it does not, deaths are noticed later, by silence.
+    """
+    try:
+        _listener_of(context).runs[run] = on_task_ended
+    except Exception as error:  # py4j raises what either side raises
+        _log.warning("dead tasks of run %s will be noticed by their silence alone: %s", run, error)
+        return False
+    return True
+
+
+def forget(context: SparkContext, run: str) -> None:
+    """Nothing more is told of this run."""
+    listener = _listeners.get(context)
+    if listener is not None:
+        listener.runs.pop(run, None)
+
+
+class _Listener:
+    """The one listener of a SparkContext, for all runs in it; stays as long as the context.
+
+    One that came and went with its run would leak: Spark gives its listener queue a new thread each time that the last
+    listener has gone, and py4j gives each JVM thread that calls back a connection and a Python thread that stay.
+
+    Spark gets a dynamic proxy of its listener interface with this object as the handler: unlike a listener that py4j
+    makes, it is the same Java object each time it is passed, and can be removed again.
     """
 
-    # Spark is given a dynamic proxy of its listener interface, with this object as the handler: unlike a listener that
-    # py4j makes, it is one Java object each time it is passed, and so it can be removed again.
     class Java:
         implements: ClassVar[list[str]] = ["java.lang.reflect.InvocationHandler"]
 
-    def __init__(self, context: SparkContext, run: str) -> None:
-        self._context = context
-        self._run = run
-        self._on_failure: Callable[[TaskFailure], None]
-        self._stages: set[int] = set()
-        self._proxy: Any = None
+    def __init__(self, context: SparkContext) -> None:
+        self.runs: dict[str, OnTaskEnded] = {}
+        self._stages: dict[int, str] = {}
+        """Which run a stage belongs to."""
+        gateway: Any = context._gateway
+        pyspark_gateway: Any = java_gateway
+        pyspark_gateway.ensure_callback_server_started(gateway)
+        self._spark: Any = context._jsc.sc()
+        loader = self._spark.getClass().getClassLoader()
+        interfaces = gateway.new_array(gateway.jvm.java.lang.Class, 1)
+        interfaces[0] = loader.loadClass("org.apache.spark.scheduler.SparkListenerInterface")
+        self._proxy = gateway.jvm.java.lang.reflect.Proxy.newProxyInstance(loader, interfaces, self)
+        self._spark.addSparkListener(self._proxy)
+        atexit.register(self._remove)
 
-    def start(self, on_failure: Callable[[TaskFailure], None]) -> bool:
-        """Whether it hears; if it does not, failures are noticed later.
-
-        ``on_failure`` is called on a thread of py4j's, and must not block.
-        """
-        self._on_failure = on_failure
-        gateway: Any = self._context._gateway
-        try:
-            pyspark_gateway: Any = java_gateway
-            pyspark_gateway.ensure_callback_server_started(gateway)  # one for all; stays until the gateway goes
-            spark = self._context._jsc.sc()
-            loader = spark.getClass().getClassLoader()
-            interfaces = gateway.new_array(gateway.jvm.java.lang.Class, 1)
-            interfaces[0] = loader.loadClass("org.apache.spark.scheduler.SparkListenerInterface")
-            self._proxy = gateway.jvm.java.lang.reflect.Proxy.newProxyInstance(loader, interfaces, self)
-            spark.addSparkListener(self._proxy)
-        except Exception as error:  # py4j raises what either side raises
-            _log.warning("failed tasks of run %s will be noticed by their silence alone: %s", self._run, error)
-            return False
-        return True
-
-    def stop(self) -> None:
-        """Nothing is told any more. Not to be called from ``on_failure``."""
-        if self._proxy is None:
-            return
-        try:
-            self._context._jsc.sc().removeSparkListener(self._proxy)
-        except Exception as error:  # the context may have been stopped
-            _log.debug("the listener of run %s was not removed: %s", self._run, error)
-        self._proxy = None
+    def _remove(self) -> None:
+        """At the end of this process: the JVM lives on for a moment, and would complain of nobody answering."""
+        with contextlib.suppress(Exception):
+            if not self._spark.isStopped():
+                self._spark.removeSparkListener(self._proxy)
 
     # ---- called by the JVM
 
@@ -90,9 +102,11 @@ class TaskListener:
             case "equals":
                 return False
             case "toString":
-                return f"penstock listener of run {self._run}"
+                return "penstock listener"
             case "onStageSubmitted":
                 self._guarded(self._stage_submitted, arguments[0])
+            case "onStageCompleted":
+                self._guarded(self._stage_completed, arguments[0])
             case "onTaskEnd":
                 self._guarded(self._task_ended, arguments[0])
             case _:
@@ -103,16 +117,32 @@ class TaskListener:
         try:
             heard(event)
         except Exception:
-            _log.exception("run %s: a Spark event was not understood", self._run)
+            _log.exception("a Spark event was not understood")
 
     def _stage_submitted(self, event: Any) -> None:
         properties = event.properties()
-        if properties is not None and properties.getProperty(RUN_PROPERTY) == self._run:
-            self._stages.add(event.stageInfo().stageId())
+        run = None if properties is None else properties.getProperty(RUN_PROPERTY)
+        if run in self.runs:
+            self._stages[event.stageInfo().stageId()] = run
+
+    def _stage_completed(self, event: Any) -> None:
+        self._stages.pop(event.stageInfo().stageId(), None)
 
     def _task_ended(self, event: Any) -> None:
         stage, info = event.stageId(), event.taskInfo()
-        if stage not in self._stages or info is None or info.successful():
+        told = self.runs.get(self._stages.get(stage, ""))
+        if told is None or info is None:
             return
-        reason = str(event.reason().toErrorString())[:_REASON_CHARS_MAX]
-        self._on_failure(TaskFailure(TaskName(info.taskId(), stage, info.index()), reason))
+        died_of = None if info.successful() else str(event.reason().toErrorString())[:_REASON_CHARS_MAX]
+        told(TaskEnded(TaskName(info.taskId(), stage, info.index()), died_of))
+
+
+_listeners: weakref.WeakKeyDictionary[SparkContext, _Listener] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _listener_of(context: SparkContext) -> _Listener:
+    with _making:
+        if context not in _listeners:
+            _listeners[context] = _Listener(context)
+        return _listeners[context]

@@ -24,7 +24,6 @@ from ..transport.kafka import KafkaConfig, KafkaTransport
 from ..transport.ports import Partition, Transport
 from .checks import check_session, classic_context, facts_of
 from .handle import JobHandle
-from .listener import TaskListener
 from .spark_job import SparkJob
 from .supervisor import RunParts, Supervisor
 from .task import TaskPlan
@@ -93,7 +92,7 @@ def _started(
     client = JobClient(transport, job.name, job.prefix)
     spark_job = SparkJob(context, plan)
     parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, stop_timeout_s)
-    supervisor = silent.supervisor = Supervisor(parts, TaskListener(context, plan.run))
+    supervisor = silent.supervisor = Supervisor(context, parts)
     if service is not None:
         service.start()
         _await_beginning(service)

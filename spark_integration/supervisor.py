@@ -13,7 +13,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import assert_never
+
+from pyspark import SparkContext
 
 from ..coordinator.client import JobClient
 from ..coordinator.protocol.effects import Ending
@@ -25,10 +28,11 @@ from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.status import JobStatus
 from ..transport.ports import Partition, Transport, Writer
-from .listener import TaskFailure, TaskListener
+from . import listener
+from .listener import TaskEnded
 from .results import JobResult, RunEnding
 from .spark_job import SparkJob
-from .task import TaskCannotBegin
+from .task import TaskCannotBegin, TaskName
 
 _log = logging.getLogger(__name__)
 
@@ -56,6 +60,14 @@ class RunParts:
     stop_timeout_s: float
 
 
+class Told(Enum):
+    """Who tells the tasks to return."""
+
+    BY_OUR_COORDINATOR = "those that it knew when it ended"
+    BY_A_SUCCESSOR = "all of them, also those that say Hello later"
+    BY_NOBODY = "they are cancelled"
+
+
 @dataclass(frozen=True, slots=True)
 class _Conclusion:
     """How the run ends: with an error, or with the ending."""
@@ -63,31 +75,34 @@ class _Conclusion:
     error: Exception | None
     ending: RunEnding
     cause: str
-    tasks_told: bool
-    """Whether somebody has told the tasks to return; if not, they are cancelled."""
+    told: Told
 
 
 class Supervisor:
     """One run's watch. ``done`` is set when everything of it has ended; then ``error`` or ``result`` says how."""
 
-    def __init__(self, parts: RunParts, listener: TaskListener) -> None:
+    def __init__(self, context: SparkContext, parts: RunParts) -> None:
         self.parts = parts
         self.done = threading.Event()
         self.error: Exception | None = None
         self.result: JobResult | None = None
-        self._listener = listener
+        self._context = context
         self._subtasks = parts.settings.subtasks()
         self._posted: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._conclusion: _Conclusion | None = None
         self._deaths: Counter[SubtaskId] = Counter()
         self._died_at_ms: dict[SubtaskId, float] = {}
         self._last_death = ""
+        self._returned: set[SubtaskId] = set()
+        """Those whose task has returned."""
+        self._unheard: set[SubtaskId] = set()
+        """Those whose task has died; when the coordinator has ended: whose Hello it may not have answered."""
         self._looked_at = 0.0
         self._hints: Writer | None = None
         self._thread = threading.Thread(target=self._run, name=f"penstock-run-{parts.settings.name}", daemon=True)
 
     def start(self) -> None:
-        self._listener.start(self.task_failed)
+        listener.listen(self._context, self.parts.run_id, self.task_ended)
         self.parts.spark_job.start()
         self._thread.start()
 
@@ -96,9 +111,9 @@ class Supervisor:
 
     # ---- from any thread
 
-    def task_failed(self, failure: TaskFailure) -> None:
-        """Spark says that a task has died."""
-        self._posted.put(lambda: self._take_failure(failure))
+    def task_ended(self, ended: TaskEnded) -> None:
+        """Spark says that a task has ended."""
+        self._posted.put(lambda: self._take_end(ended))
 
     def kill_task(self, subtask: SubtaskId, task: str, cause: str) -> None:
         """The coordinator has failed an attempt as silent (:attr:`CoordinatorOptions.on_silent`)."""
@@ -106,7 +121,7 @@ class Supervisor:
 
     def give_up_on_tasks(self, cause: str) -> None:
         """Nobody answers: ends the run by cancelling its tasks."""
-        self._posted.put(lambda: self._conclude(_Conclusion(None, RunEnding.STOPPED, cause, tasks_told=False)))
+        self._posted.put(lambda: self._conclude(_Conclusion(None, RunEnding.STOPPED, cause, Told.BY_NOBODY)))
 
     def ending(self) -> bool:
         """Whether the run is on its way to its end, and nobody will answer a command any more."""
@@ -163,30 +178,30 @@ class Supervisor:
             outcome = service.wait(0.0)
             assert outcome is not None
         except Exception as error:
-            return _failed(error, str(error), tasks_told=False)
+            return _failed(error, str(error), Told.BY_NOBODY)
         match outcome.ending:
             case Ending.FINISHED:
-                return _Conclusion(None, RunEnding.FINISHED, outcome.cause, tasks_told=True)
+                return _Conclusion(None, RunEnding.FINISHED, outcome.cause, Told.BY_OUR_COORDINATOR)
             case Ending.STOPPED:
-                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, tasks_told=True)
+                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, Told.BY_OUR_COORDINATOR)
             case Ending.FENCED:
                 return self._replaced(outcome.cause)
             case Ending.FAILED:
                 return self._failed_job(outcome.cause)
             case Ending.LEFT:  # somebody has asked the coordinator alone to leave
-                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, tasks_told=False)
+                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, Told.BY_NOBODY)
             case never:
                 assert_never(never)
 
     def _replaced(self, cause: str) -> _Conclusion:
         text = f"run {self.parts.run_id} of job {self.parts.settings.name!r} has been replaced by a newer one: {cause}"
-        return _failed(RunReplaced(text), text, tasks_told=True)
+        return _failed(RunReplaced(text), text, Told.BY_A_SUCCESSOR)
 
     def _failed_job(self, cause: str) -> _Conclusion:
         if self._last_death and "registered within" in cause:
             cause += f"; the last task that died: {self._last_death}"
         text = f"job {self.parts.settings.name!r} failed: {cause}"
-        return _failed(JobFailed(text), text, tasks_told=True)
+        return _failed(JobFailed(text), text, Told.BY_OUR_COORDINATOR)
 
     def _of_tasks(self) -> _Conclusion:
         """The Spark job has ended: by an error, or because somebody has told every task to return."""
@@ -195,7 +210,7 @@ class Supervisor:
             text = f"the Spark job of job {self.parts.settings.name!r} ended: {_first_lines(error)}"
             failed = JobFailed(text)
             failed.__cause__ = error
-            return _failed(failed, text, tasks_told=False)
+            return _failed(failed, text, Told.BY_NOBODY)
         if self.parts.service is not None:
             return self._coordinator_follows(self.parts.service)
         return self._as_told_elsewhere()
@@ -216,9 +231,11 @@ class Supervisor:
                 return self._replaced(f"run {status.run} is at work")
             match None if status is None else status.state:
                 case "finished":
-                    return _Conclusion(None, RunEnding.FINISHED, status.cause if status else "", tasks_told=True)
+                    return _Conclusion(
+                        None, RunEnding.FINISHED, status.cause if status else "", Told.BY_OUR_COORDINATOR
+                    )
                 case "stopped":
-                    return _Conclusion(None, RunEnding.STOPPED, status.cause if status else "", tasks_told=True)
+                    return _Conclusion(None, RunEnding.STOPPED, status.cause if status else "", Told.BY_OUR_COORDINATOR)
                 case "failed":
                     return self._failed_job(status.cause if status else "")
             self._serve()
@@ -230,29 +247,34 @@ class Supervisor:
 
     # ---- tasks that die
 
-    def _take_failure(self, failure: TaskFailure) -> None:
-        if self._conclusion is not None or failure.task.partition >= len(self._subtasks):
-            return
-        subtask = self._subtasks[failure.task.partition]
-        settings = self.parts.settings
-        _log.warning("job=%s subtask=%s: %s died: %s", settings.name, subtask, failure.task, failure.reason)
-        self._last_death = f"{failure.task}: {failure.reason}"
-        self._write_hint(subtask, failure)
+    def _take_end(self, ended: TaskEnded) -> None:
+        subtask = self._subtasks[ended.task.partition]
+        if ended.died_of is None:
+            self._returned.add(subtask)
+        else:
+            self._unheard.add(subtask)
+            if self._conclusion is None:
+                self._take_death(subtask, ended.task, ended.died_of)
+
+    def _take_death(self, subtask: SubtaskId, task: TaskName, reason: str) -> None:
+        _log.warning("job=%s subtask=%s: %s died: %s", self.parts.settings.name, subtask, task, reason)
+        self._last_death = f"{task}: {reason}"
+        self._write_hint(subtask, task, reason)
         self._deaths[subtask] += 1
         self._died_at_ms[subtask] = time.time() * 1000
-        if TaskCannotBegin.__name__ in failure.reason:
-            self._conclude(self._hopeless(subtask, failure.reason))
+        if TaskCannotBegin.__name__ in reason:
+            self._conclude(self._hopeless(subtask, reason))
         elif self._deaths[subtask] >= DEATHS_MAX:
             many = f"its task died {DEATHS_MAX} times without the subtask having run in between; the last time:"
-            self._conclude(self._hopeless(subtask, f"{many} {failure.reason}"))
+            self._conclude(self._hopeless(subtask, f"{many} {reason}"))
 
     def _hopeless(self, subtask: SubtaskId, cause: str) -> _Conclusion:
         text = f"subtask {subtask} of job {self.parts.settings.name!r} cannot run on Spark: {cause}"
-        return _failed(JobFailed(text), text, tasks_told=False)
+        return _failed(JobFailed(text), text, Told.BY_NOBODY)
 
-    def _write_hint(self, subtask: SubtaskId, failure: TaskFailure) -> None:
-        cause = f"{failure.task} died: {_summary(failure.reason)}"
-        hint = FailureHint(subtask.operator, subtask.index, self.parts.run_id, str(failure.task), cause)
+    def _write_hint(self, subtask: SubtaskId, task: TaskName, reason: str) -> None:
+        cause = f"{task} died: {_summary(reason)}"
+        hint = FailureHint(subtask.operator, subtask.index, self.parts.run_id, str(task), cause)
         try:
             if self._hints is None:
                 self._hints = self.parts.transport.writer()
@@ -282,28 +304,56 @@ class Supervisor:
         service, spark_job = self.parts.service, self.parts.spark_job
         if service is not None:
             service.leave()
-        deadline = time.monotonic() + (self.parts.stop_timeout_s if conclusion.tasks_told else 0.0)
-        while not spark_job.done() and time.monotonic() < deadline:
-            self._serve()
+        self._unheard = self._unknown_to_coordinator()
+        self._await_tasks(self.parts.stop_timeout_s, lambda: self._none_will_return(conclusion.told))
         if not spark_job.done():
             spark_job.cancel(conclusion.cause)
-            deadline = time.monotonic() + CANCEL_S
-            while not spark_job.done() and time.monotonic() < deadline:
-                self._serve()
+            self._await_tasks(CANCEL_S, lambda: False)
             if not spark_job.done():
                 _log.error(
                     "job=%s run=%s: tasks still run %g s after they were cancelled; what they write does not count",
                     self.parts.settings.name, self.parts.run_id, CANCEL_S,
                 )  # fmt: skip
         if service is not None:
-            try:
-                if service.wait(LEAVE_S) is None:
-                    _log.error("job=%s: its coordinator did not leave within %g s", self.parts.settings.name, LEAVE_S)
-            except Exception as error:
-                _log.debug("job=%s: the coordinator had given up: %s", self.parts.settings.name, error)
+            self._await_coordinator(service)
+
+    def _await_tasks(self, timeout_s: float, in_vain: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not self.parts.spark_job.done() and time.monotonic() < deadline and not in_vain():
+            self._serve()
+
+    def _none_will_return(self, told: Told) -> bool:
+        """Whether every task that still runs waits for somebody who has left."""
+        match told:
+            case Told.BY_NOBODY:
+                return True
+            case Told.BY_A_SUCCESSOR:
+                return False
+            case Told.BY_OUR_COORDINATOR:
+                return len(self._returned | self._unheard) == len(self._subtasks)
+            case never:
+                assert_never(never)
+
+    def _unknown_to_coordinator(self) -> set[SubtaskId]:
+        """Those that had no live or waiting attempt as the coordinator ended: nobody will answer their Hello."""
+        status = self._status()
+        known = {
+            SubtaskId(operator.operator, seen.subtask)
+            for operator in ([] if status is None else status.operators)
+            for seen in operator.subtasks
+            if seen.phase != "absent"
+        }
+        return set(self._subtasks) - known
+
+    def _await_coordinator(self, service: CoordinatorService) -> None:
+        try:
+            if service.wait(LEAVE_S) is None:
+                _log.error("job=%s: its coordinator did not leave within %g s", self.parts.settings.name, LEAVE_S)
+        except Exception as error:
+            _log.debug("job=%s: the coordinator had given up: %s", self.parts.settings.name, error)
 
     def _close(self) -> None:
-        self._listener.stop()
+        listener.forget(self._context, self.parts.run_id)
         if self._hints is not None:
             self._hints.close(0.0)
         self.parts.transport.close()
@@ -318,8 +368,8 @@ class Supervisor:
             return None
 
 
-def _failed(error: Exception, cause: str, *, tasks_told: bool) -> _Conclusion:
-    return _Conclusion(error, RunEnding.STOPPED, cause, tasks_told)
+def _failed(error: Exception, cause: str, told: Told) -> _Conclusion:
+    return _Conclusion(error, RunEnding.STOPPED, cause, told)
 
 
 def _first_lines(error: Exception) -> str:

@@ -35,8 +35,9 @@ from .outgoing import Outgoing
 from .protocol import effects as do
 from .protocol import inputs as on
 from .protocol.config import RECORD_HEADROOM_BYTES, CoreConfig
-from .protocol.core import Phase, SubtaskCore
+from .protocol.core import SubtaskCore
 from .protocol.effects import Departure, Effect
+from .protocol.phases import Phase
 from .pulse import Pulse
 from .steps import Steps
 from .trace import Trace

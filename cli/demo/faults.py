@@ -100,6 +100,8 @@ class Injector:
         return self._survived == len(self._planned)
 
     def _run(self) -> None:
+        if not self._planned and self._kill_every_s is None:
+            return
         while not self._stopping.wait(LOOK_EVERY_S):
             progress = self._ask({"gates_passed": self._survived})
             if progress is None or progress["live"] < progress["subtasks"]:
@@ -108,8 +110,6 @@ class Injector:
                 self._perhaps(self._planned[self._survived], progress)
             elif self._kill_every_s is not None:
                 self._perhaps_kill_again(progress, self._kill_every_s)
-            elif not self._planned:
-                return
             else:
                 self._stopping.wait(REMIND_EVERY_S)  # a coordinator instance that is new has to be told of the gates
 

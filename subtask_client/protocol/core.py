@@ -16,8 +16,7 @@ alignment, and :meth:`SubtaskCore._cut_at`, which takes the snapshot once all ch
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Sequence
 from typing import assert_never
 
 from ...schemas.acks import Failed, Finished, Hello
@@ -39,48 +38,10 @@ from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
 from .effects import Departure, Effect
+from .phases import TRANSITIONS, Phase, Turn
 from .reading import Dropped
 from .running import Running
 from .snapshots import Cut
-
-
-class Phase(StrEnum):
-    NEW = "new"
-    """Wants to say Hello; reads nothing."""
-    WAITING = "waiting"
-    """Has said Hello."""
-    RUNNING = "running"
-    """Runs under a Start."""
-    FINISHED = "finished"
-    """The same, but has no work of its own left: waits for a checkpoint that contains its end."""
-    LEFT = "left"
-
-
-class Turn(StrEnum):
-    """What moves an instance from phase to phase."""
-
-    HELLO = "hello"
-    START = "start"
-    OVER = "over"
-    """The attempt has ended and the instance goes on: Reset, a failure."""
-    WORK_ENDED = "work ended"
-    LEAVE = "leave"
-
-
-TRANSITIONS: Mapping[tuple[Phase, Turn], Phase] = {
-    (Phase.NEW, Turn.HELLO): Phase.WAITING,
-    (Phase.NEW, Turn.LEAVE): Phase.LEFT,
-    (Phase.WAITING, Turn.START): Phase.RUNNING,
-    (Phase.WAITING, Turn.OVER): Phase.NEW,
-    (Phase.WAITING, Turn.LEAVE): Phase.LEFT,
-    (Phase.RUNNING, Turn.START): Phase.RUNNING,
-    (Phase.RUNNING, Turn.WORK_ENDED): Phase.FINISHED,
-    (Phase.RUNNING, Turn.OVER): Phase.NEW,
-    (Phase.RUNNING, Turn.LEAVE): Phase.LEFT,
-    (Phase.FINISHED, Turn.START): Phase.RUNNING,
-    (Phase.FINISHED, Turn.OVER): Phase.NEW,
-    (Phase.FINISHED, Turn.LEAVE): Phase.LEFT,
-}
 
 
 class SubtaskCore:
@@ -103,6 +64,9 @@ class SubtaskCore:
         """Why the position is lost; from then on only records that end the attempt are looked for."""
         self.foreign_attempt = -1
         """Highest attempt that another instance was started as while the own one was unknown."""
+        self.looking: tuple[int, str] | None = None
+        """(end, nonce): in phase new, before the next Hello, all below ``end`` is looked through for a successor's
+        Start; an instance that was frozen must not take over from it."""
         self.heartbeat_in_flight = False
         """A periodic heartbeat has no outcome yet; there is never a second one."""
         self.dropped: Counter[str] = Counter()
@@ -198,7 +162,27 @@ class SubtaskCore:
     # ---- Hello and Start (sections 4 and 5)
 
     def _on_position_noted(self, end: int, nonce: str) -> list[Effect]:
+        if self.attempt is not None and self.position < end:
+            self.looking = end, nonce
+            return []
+        return self._say_hello(end, nonce)
+
+    def _look_at(self, offset: int, record: EventsRecord | None) -> list[Effect]:
+        """A record between the end of the attempt before and the next Hello; None: an unreadable one."""
+        assert self.looking is not None and self.attempt is not None
+        end, nonce = self.looking
+        self.position = offset + 1
+        match record:
+            case Start(epoch=epoch, attempt=attempt) if epoch >= self.epoch_seen and attempt > self.attempt:
+                return self._superseded_by(attempt)
+            case Stop() if record.nonce == self.nonce:
+                return self._leave(Departure.STOPPED, record.reason)
+        self._drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
+        return self._say_hello(end, nonce) if self.position >= end else []
+
+    def _say_hello(self, end: int, nonce: str) -> list[Effect]:
         self._turn(Turn.HELLO)
+        self.looking = None
         self.nonce, self.attempt, self.foreign_attempt = nonce, None, -1
         self.position, self.lost = end, None
         config = self.config
@@ -247,8 +231,10 @@ class SubtaskCore:
     # ---- records
 
     def _on_record(self, offset: int, record: EventsRecord) -> list[Effect]:
-        if self.phase is Phase.NEW or offset < self.position:
+        if offset < self.position or (self.phase is Phase.NEW and self.looking is None):
             return self._drop(Dropped.ALREADY_READ)
+        if self.looking is not None:
+            return self._look_at(offset, record)
         self.position = offset + 1
         running = self.running
         if running is None:
@@ -312,10 +298,13 @@ class SubtaskCore:
         except UnreadableRecord:  # the sequence check of the next one tells that events are missing
             return self._drop(Dropped.UNREADABLE)
         key = reading.key_of(frame)
-        if (expected := reading.expected(key)) != frame.sequence:
+        if (expected := reading.due(key)) != frame.sequence:
             return self._gap(offset, expected, frame.sequence, "the frame")
         if not events:
             return []
+        if reading.ended:
+            reading.skip(offset, frame.sequence + len(events))
+            return self._drop(Dropped.BEHIND_END)
         running.handling = key, frame.sequence + len(events)
         return [running.begin_call(do.HandleEvents(frame.sequence, events, offset))]
 
@@ -328,6 +317,8 @@ class SubtaskCore:
         return []
 
     def _on_unreadable(self, offset: int) -> list[Effect]:
+        if self.looking is not None and offset >= self.position:
+            return self._look_at(offset, None)
         if self.phase is not Phase.NEW and offset >= self.position:
             self.position = offset + 1
         effects = self._drop(Dropped.UNREADABLE)
@@ -344,6 +335,8 @@ class SubtaskCore:
 
     def _on_position_lost(self, begin: int, cause: str) -> list[Effect]:
         """Somebody's checkpoint, or somebody's hand, has truncated the log past this reader: find out which."""
+        if self.looking is not None:  # what was to be looked through is gone: a successor, if there is one, fences this
+            return self._say_hello(*self.looking)
         if self.phase is Phase.NEW:
             return []
         self.lost, self.position = cause, begin
@@ -360,12 +353,14 @@ class SubtaskCore:
             return self._drop(Dropped.OTHER_EPOCH)
         if not running.checkpoints.wants(marker):
             return self._drop(Dropped.DEAD_MARKER)
-        expected = running.reading.handled_through
+        expected = running.reading.due(running.reading.own_key)
         if marker.sequence != expected:
             return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
         if marker.stop or self.phase is Phase.FINISHED:  # what it handled behind its end, no state would contain
             running.stopping = marker.checkpoint_id, offset
-        return self._cut_at(running, offset + 1, marker.checkpoint_id)
+        skipped_from = running.reading.skipped_from
+        position = offset + 1 if skipped_from is None else skipped_from
+        return self._cut_at(running, position, marker.checkpoint_id)
 
     def _cut_at(self, running: Running, position: int, checkpoint_id: int) -> list[Effect]:
         reading = running.reading
@@ -410,6 +405,7 @@ class SubtaskCore:
 
     def _on_work_ended(self) -> list[Effect]:
         running = self._running()
+        running.reading.ended = True
         self._turn(Turn.WORK_ENDED)
         return [*running.flush(), do.Write(Finished(running.sender))]
 
@@ -470,6 +466,7 @@ class SubtaskCore:
             if self.running.handled_through() > self.running.reported_through:
                 effects.append(self.running.heartbeat(on.HeartbeatDue(False, "leaving", 0)))
         effects += self._drop_attempt()
+        self.looking = None
         self._turn(Turn.LEAVE)
         return [*effects, do.Leave(departure, reason)]
 

@@ -6,7 +6,8 @@ from itertools import pairwise
 
 from ...schemas.ids import NO_CHECKPOINT
 from . import effects as do
-from .core import Phase, SubtaskCore
+from .core import SubtaskCore
+from .phases import Phase
 from .running import Running
 
 
@@ -15,6 +16,7 @@ def check_invariants(core: SubtaskCore) -> None:
     assert (core.running is not None) == (core.phase in (Phase.RUNNING, Phase.FINISHED)), "a Start outside an attempt"
     if core.phase is Phase.WAITING:
         assert core.nonce is not None, "waits for the answer to no Hello"
+    assert core.looking is None or core.phase is Phase.NEW, "looks for a successor although it has said Hello"
     assert core.position >= 0
     assert all(count > 0 for count in core.dropped.values())
     if core.running is not None:

@@ -37,6 +37,7 @@ class Dropped(StrEnum):
     STALE_RESET = "stale_reset"
     STALE_START = "stale_start"
     BEHIND_STOP = "behind_stop"
+    BEHIND_END = "behind_end"
     POSITION_LOST = "position_lost"
 
 
@@ -54,6 +55,11 @@ class Reading:
         self.open_position = offset + 1 if by_attempt else max(start.event_position, behind_ranges)
         """Where reading goes on once the ranges have been read."""
         self.by_attempt = by_attempt
+        self.ended = False
+        """The subtask's work has ended: its events are not handled any more, only counted."""
+        self.skipped_from: int | None = None
+        """Offset of the first record skipped since; None while there is none."""
+        self._skipped_through = 0
         self.own_key: SequenceKey = (start.epoch, start.attempt if by_attempt else NO_ATTEMPT)
         self._key, self._expected = self.own_key, 0
         if by_attempt and self.ranges:
@@ -107,6 +113,15 @@ class Reading:
     def expected(self, key: SequenceKey) -> int:
         """Sequence that the next event numbered within ``key`` must carry."""
         return self._expected if key == self._key else 0
+
+    def due(self, key: SequenceKey) -> int:
+        """Sequence that the next event numbered within ``key`` to be read must carry."""
+        return self._skipped_through if self.skipped_from is not None else self.expected(key)
+
+    def skip(self, offset: int, sequence: int) -> None:
+        """A record behind the subtask's end, whose events end below ``sequence``."""
+        self.skipped_from = offset if self.skipped_from is None else self.skipped_from
+        self._skipped_through = sequence
 
     def advance(self, key: SequenceKey, sequence: int) -> None:
         """Everything numbered within ``key`` below ``sequence`` has been handled."""

@@ -66,5 +66,6 @@ class Running:
     def heartbeat(self, due: HeartbeatDue) -> do.WriteHeartbeat:
         self.reported_through = through = self.handled_through(due.events_done)
         metrics = dict(due.metrics) if due.periodic else {}
-        beat = Heartbeat(self.sender, through, due.step, due.step_age_ms, aligning=False, metrics=metrics)
+        held_back = self.stopping is not None or isinstance(self.call, do.OpenUser)
+        beat = Heartbeat(self.sender, through, due.step, due.step_age_ms, aligning=held_back, metrics=metrics)
         return do.WriteHeartbeat(beat, due.periodic)

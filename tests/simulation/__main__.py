@@ -1,4 +1,4 @@
-"""``python -m tests.simulation --config NAME --seeds A:B``: runs seeds, and tells what broke and how to see it again."""
+"""``python -m tests.simulation --config NAME --seeds A:B``: runs seeds, tells what broke and how to see it again."""
 
 from __future__ import annotations
 

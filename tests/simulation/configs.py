@@ -38,6 +38,10 @@ class Config:
     runs: float = 0.3
     coordinator_faults: float = 1.0
     subtask_faults: float = 1.0
+    twins: float = 1.0
+    """A second instance of a subtask, while the first lives."""
+    older: float = 0.0
+    """How likely a new coordinator is told to go back to an older checkpoint."""
     raises: float = 1.0
     refusals: float = 1.0
     jumps: float = 1.0
@@ -92,6 +96,8 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"eager-end-{policy}", finite=True, eager_end=True),
             replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
             replace(base, name=f"runs-{policy}", runs=4.0),
+            replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
+            replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
         ]
     all_ += [
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),

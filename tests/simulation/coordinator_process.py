@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
@@ -11,14 +12,14 @@ from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, inputs
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.state import Phase, check_invariants
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
 from penstock.schemas.acks import AcksRecord
 from penstock.schemas.checkpoints import CheckpointLogRecord
 from penstock.schemas.codec import decode, encode
-from penstock.schemas.errors import Backpressure, Fenced, PositionUnavailable, StateError
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, PositionUnavailable, StateError
 from penstock.schemas.state import StateHandle
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
@@ -74,25 +75,38 @@ class CoordinatorProcess:
     def begin(self) -> None:
         world, settings = self.world, self.world.settings
         for operator in settings.operators:
-            user = NumberedCoordinator(self, operator.name)
-            self.users[operator.name] = user
+            user = self.users[operator.name] = NumberedCoordinator(self, operator.name)
+            spec = CoordinatorSpec(partial(_identity, user), JsonCodec(), JsonCodec())
             self.hosts[operator.name] = OperatorHost(
-                settings.name, operator, CoordinatorSpec(lambda user=user: user, JsonCodec(), JsonCodec()), self.mailbox,  # type: ignore[misc]
-                Timers(lambda: None), world.workers, self._load_state, 1 << 20,
-            )  # fmt: skip
+                settings.name,
+                operator,
+                spec,
+                self.mailbox,
+                Timers(lambda: None),
+                world.workers,
+                self._load_state,
+                1 << 20,
+            )
         partitions = {s: world.event_partition(s) for s in settings.subtasks()}
         offsets = world.transport.offsets([*partitions.values(), world.acks])
         records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
+        log = tuple(_keyed(record) for record in records)
+        older = sorted(History.of(log).checkpoints) if world.chance(world.config.older) else []
         names = [spec.name for spec in settings.topics.specs(settings.parallelism)]
-        self._feed(
-            inputs.Begin(
-                tuple(_keyed(record) for record in records),
-                {name: info.topic_id for name, info in world.transport.describe_topics(names).items()},
-                {s: inputs.Offsets(*offsets[p]) for s, p in partitions.items()},
-                inputs.Offsets(*offsets[world.acks]),
-                world.now_ms(),
-            )
+        begin = inputs.Begin(
+            log,
+            {name: info.topic_id for name, info in world.transport.describe_topics(names).items()},
+            {s: inputs.Offsets(*offsets[p]) for s, p in partitions.items()},
+            inputs.Offsets(*offsets[world.acks]),
+            world.now_ms(),
+            inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
+            world.rng.choice(older) if older else -1,
         )
+        try:
+            self._feed(begin)
+        except JobHasFinished as refusal:
+            self.end(None, str(refusal))
+            world.job_is_over()
 
     # ---- the loop
 
@@ -253,6 +267,9 @@ class CoordinatorProcess:
         handle = StateHandle(len(effect.state), location=effect.location)
         self.mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
 
+    def _delete_next(self) -> None:
+        self.deletions.pop(0)()
+
     def _delete(self, locations: Iterable[str]) -> None:
         self.world.checks.deleting(self, locations)
         for location in locations:
@@ -293,9 +310,6 @@ class CoordinatorProcess:
     def crash(self) -> None:
         self.end(None, "CRASH")
 
-    def idle(self) -> bool:
-        return self.blocked is None and not self.items and not self._mail() and not self.pen.waiting()
-
     def _mail(self) -> bool:
         return bool(self.mailbox._items or self.mailbox._batches)
 
@@ -330,7 +344,7 @@ class CoordinatorProcess:
             acts += [(3.0, pen.flush, partition) for partition in pen.waiting()]
         acts += [(1.5, self.store, effect) for effect in self.storing]
         if self.deletions:
-            acts.append((1.0, lambda: self.deletions.pop(0)()))
+            acts.append((1.0, self._delete_next))
         if self.truncation is not None:
             acts.append((0.5, self.truncate))
         if len(self.items) < BACKLOG_MAX and self.reader is not None and world.more(self.reader, world.acks):
@@ -374,6 +388,10 @@ class CoordinatorProcess:
         return acts
 
 
+def _identity(user: NumberedCoordinator) -> NumberedCoordinator:
+    return user
+
+
 def _decoded(record: LogRecord) -> AcksRecord | None:
     decoded = decode(record.value)
     return decoded if isinstance(decoded, AcksRecord) else None
@@ -391,7 +409,3 @@ def _keyed(record: LogRecord) -> tuple[str, CheckpointLogRecord | None]:
 def _epoch_of(location: str) -> int:
     parts = location.split("/")
     return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 1 << 62
-
-
-def subtask_name(subtask: SubtaskId) -> str:
-    return str(subtask)

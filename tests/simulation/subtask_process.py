@@ -14,9 +14,10 @@ from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.config import CoreConfig
-from penstock.subtask_client.protocol.core import Phase, SubtaskCore
+from penstock.subtask_client.protocol.core import SubtaskCore
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.invariants import check_invariants
+from penstock.subtask_client.protocol.phases import Phase
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import LogRecord
 
@@ -277,9 +278,6 @@ class SubtaskProcess:
     def _something_to_read(self) -> bool:
         partition = self.world.event_partition(self.subtask)
         return bool(self.fetched) or (self.reader is not None and self.world.more(self.reader, partition))
-
-    def quiet(self) -> bool:
-        return self.call is None and not self.inbox and not self.uploads and not self.core.uploads_in_flight
 
     def waits(self) -> str:
         return (

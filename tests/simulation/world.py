@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,6 +23,8 @@ from .subtask_process import SubtaskProcess
 Action = Any
 """(weight, what to call, its arguments...)"""
 
+_ADDRESS = re.compile(" object at 0x[0-9a-f]+")
+"""Of an object without a repr of its own: it differs from run to run."""
 _STEP_FAULTY_S, _STEP_CALM_S = 0.004, 0.001
 
 
@@ -72,7 +74,7 @@ class World:
 
     def trace(self, line: object) -> None:
         if self.lines is not None:
-            self.lines.append(f"{self.steps:5d} {self.now:8.3f} {line}")
+            self.lines.append(_ADDRESS.sub("", f"{self.steps:5d} {self.now:8.3f} {line}"))
 
     def chance(self, probability: float) -> bool:
         """A fault, if faults may happen."""
@@ -122,6 +124,13 @@ class World:
         else:
             self.new_run()
 
+    def job_is_over(self) -> None:
+        """A successor found the job finished: its runner ends what is left of its tasks."""
+        self.finished = True
+        for instance in self.instances:
+            if instance.alive:
+                instance.crash()
+
     def left(self, instance: SubtaskProcess, departure: Departure) -> None:
         if instance.run == self.run and departure in (Departure.FINISHED, Departure.STOPPED):
             self._gone.add(instance.subtask)
@@ -156,6 +165,11 @@ class World:
 
     # ---- the scheduler
 
+    def processes(self) -> list[CoordinatorProcess | SubtaskProcess]:
+        """Those that are alive."""
+        everybody: list[CoordinatorProcess | SubtaskProcess] = [*self.coordinators, *self.instances]
+        return [process for process in everybody if process.alive]
+
     def actions(self) -> list[Action]:
         acts: list[Any] = [(3.0, self.side.flush, at) for at in self.side.waiting()]
         self.adrift = [pen for pen in self.adrift if pen.waiting()]
@@ -173,7 +187,7 @@ class World:
             if needed and not any(i.run == self.run for i in mine):
                 acts.append((2.0, self._spawn, subtask))
             elif needed and len(mine) < 3 and faults:
-                acts.append((0.05 * faults * self.config.subtask_faults, self._spawn, subtask))
+                acts.append((0.05 * faults * self.config.twins, self._spawn, subtask))
         if faults:
             config = self.config
             acts.append((0.02 * faults * config.jumps, self._jump))
@@ -192,9 +206,7 @@ class World:
         if self.faulty and self.steps >= self._window:
             self._new_window()
         pool: list[tuple[float, Action]] = [(a[0], a) for a in self.actions()]
-        for process in (*self.coordinators, *self.instances):
-            if not process.alive:
-                continue
+        for process in self.processes():
             speed = 1.0
             if self.faulty:
                 speed = self._speed.setdefault(process, self.rng.choice((0, 0.03, 0.3, 1, 1, 1, 1, 2, 3)))
@@ -205,11 +217,11 @@ class World:
             self._wait()
             return
         at = self.rng.random() * total
-        for weight, action in pool:
+        for weight, (_, act, *arguments) in pool:
             at -= weight
             if at <= 0:
+                act(*arguments)
                 break
-        action[1](*action[2:])
         self.checks.after_step()
 
     def _new_window(self) -> None:
@@ -224,7 +236,7 @@ class World:
 
     def _wait(self) -> None:
         """Nobody has anything to do before the next deadline."""
-        due = [at for p in (*self.coordinators, *self.instances) if p.alive and (at := p.deadline()) is not None]
+        due = [at for p in self.processes() if (at := p.deadline()) is not None]
         self.now = max(self.now, min(due, default=self.now + 0.01))
 
     def run_all(self) -> None:
@@ -235,16 +247,13 @@ class World:
                 break
         self.trace("---- faults stop")
         self.faulty = False
-        for process in (*self.coordinators, *self.instances):
-            if process.alive and isinstance(process, SubtaskProcess):
+        for process in self.processes():
+            if isinstance(process, SubtaskProcess):
                 process.stuck = False
-            if process.alive and process is not self.coordinators[-1] and self.rng.random() < 0.3:
+            if process is not self.coordinators[-1] and self.rng.random() < 0.3:
                 process.crash()
         for n in range(DRAIN_STEPS_MAX * self.config.operators):
             self.step()
             if n % 16 == 0 and self.checks.drained() is None:
                 return
         raise Violation(f"G6: NO PROGRESS: {self.checks.drained()}\n    {self.checks.waits()}")
-
-
-Run = Callable[[World], None]

@@ -57,10 +57,10 @@ def test_a_subtask_that_raises_starts_over_in_its_task(
 def test_a_killed_worker_is_replaced_and_its_siblings_run_on(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
-    with run(spark, counting_job(job_name, limit=1000, batch=2), broker=kafka_broker.bootstrap) as handle:
+    with run(spark, counting_job(job_name, limit=500, batch=2), broker=kafka_broker.bootstrap) as handle:
         before = wait_until_counted(handle, 50)
         os.kill(before["left/1"]["pid"], signal.SIGKILL)
-        after = wait_until_counted(handle, 1000)
+        after = wait_until_counted(handle, 500)
     assert after.pop("left/1")["pid"] != before.pop("left/1")["pid"]
     assert {name: (r["task"], r["pid"]) for name, r in before.items()} == {
         name: (r["task"], r["pid"]) for name, r in after.items()
@@ -81,13 +81,13 @@ def test_a_dead_task_is_noticed_at_once_and_not_by_its_silence(
 def test_a_frozen_worker_is_killed_and_replaced(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
-    job = counting_job(job_name, limit=1000, batch=1, heartbeat_timeout=1.5)
+    job = counting_job(job_name, limit=500, batch=2, heartbeat_timeout=1.5)
     with run(spark, job, broker=kafka_broker.bootstrap) as handle:
         before = wait_until_counted(handle, 20)
         frozen = before["right/1"]["pid"]
         os.kill(frozen, signal.SIGSTOP)
         try:
-            after = wait_until_counted(handle, 1000)
+            after = wait_until_counted(handle, 500)
         finally:
             if not gone(frozen):
                 os.kill(frozen, signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_a_stop_that_nobody_answers_cancels_the_tasks(
     job = counting_job(job_name, parallelism=1)
     handle = run(spark, job, broker=kafka_broker.bootstrap, coordinator="elsewhere")
     tracker = spark.sparkContext.statusTracker()
-    wait_until(lambda: tracker.getActiveJobsIds(), 20, "the Spark job begins")
+    wait_until(tracker.getActiveJobsIds, 20, "the Spark job begins")
     with pytest.raises(JobError, match="savepoint"):
         handle.stop(savepoint=True, timeout=0.5)
     assert not handle.done()

@@ -14,8 +14,9 @@ from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.config import CoreConfig
-from penstock.subtask_client.protocol.core import Phase, SubtaskCore
+from penstock.subtask_client.protocol.core import SubtaskCore
 from penstock.subtask_client.protocol.invariants import check_invariants
+from penstock.subtask_client.protocol.phases import Phase
 
 ATTEMPT = 50
 """Offset of the first Hello."""
@@ -118,7 +119,8 @@ class CoreDriver:
         """Appends and reads on, as far as there is something to read."""
         self.log += records
         mark = len(self.effects)
-        while self.core.phase in (Phase.WAITING, Phase.RUNNING, Phase.FINISHED) and self.core.position < len(self.log):
+        reads = (Phase.WAITING, Phase.RUNNING, Phase.FINISHED)
+        while (self.core.phase in reads or self.core.looking) and self.core.position < len(self.log):
             offset = self.core.position
             record = self.log[offset]
             if isinstance(record, Exception):

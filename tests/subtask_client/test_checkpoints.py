@@ -15,7 +15,7 @@ from penstock.schemas.acks import (
 from penstock.schemas.state import StateHandle
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
-from penstock.subtask_client.protocol.core import Phase
+from penstock.subtask_client.protocol.phases import Phase
 from penstock.subtask_client.protocol.effects import Departure
 
 
@@ -270,12 +270,10 @@ def test_a_finished_instance_whose_notice_raises_has_not_left(d, wire):
     assert d.names() == ["NotifyCompleted", "Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
 
 
-def test_a_finished_instance_still_handles_events_and_obeys_reset_and_stop(d, wire):
-    """Section 8; section 1, G2: an event sent before its end was known is handled exactly once."""
+def test_a_finished_instance_obeys_reset_and_stop(d, wire):
+    """Section 8."""
     d.started()
     d.feed(on.WorkEnded())
-    d.append(wire.frame(0, b"late"))
-    assert d.handled == [b"late"]
     d.append(wire.reset())
     assert d.core.phase is Phase.WAITING
     d.append(wire.start(attempt=60, nonce="nonce-2", generation=1, event_position=2))
@@ -283,6 +281,26 @@ def test_a_finished_instance_still_handles_events_and_obeys_reset_and_stop(d, wi
     d.feed(on.WorkEnded())
     d.append(wire.stop(attempt=60))
     assert d.of(do.Leave)[0].departure is Departure.STOPPED
+
+
+def test_a_finished_instance_handles_no_event_and_its_ack_stands_before_the_first_it_skipped(d, wire):
+    """Section 8: what is sent behind a subtask's end fails with TaskFinished, so nobody may have handled it."""
+    d.started()
+    d.append(wire.frame(0, b"a"))
+    d.feed(on.WorkEnded())
+    skipped_at = len(d.log)
+    d.append(wire.frame(1, b"late", b"later"), wire.marker(1, 3))
+    assert d.handled == [b"a"]
+    ack = d.ack()
+    assert (ack.finished, ack.handled_through, ack.event_position) == (True, 1, skipped_at)
+
+
+def test_a_gap_behind_the_end_fails_the_attempt_all_the_same(d, wire):
+    """Section 5.4."""
+    d.started()
+    d.feed(on.WorkEnded())
+    d.append(wire.frame(0, b"late"), wire.frame(2, b"too late"))
+    assert "Failed" in d.names()
 
 
 def test_a_restore_is_asked_for_with_what_start_names(d, wire):

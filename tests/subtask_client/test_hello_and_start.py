@@ -7,7 +7,7 @@ import pytest
 from penstock.schemas.acks import Failed, Heartbeat, Hello
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
-from penstock.subtask_client.protocol.core import TRANSITIONS, Phase, Turn
+from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
 from penstock.subtask_client.protocol.effects import Departure
 
 
@@ -172,6 +172,31 @@ def test_a_live_instance_obeys_reset_by_dropping_its_state_and_saying_hello_in_p
     assert d.names() == ["CloseUser", "NotePosition", "Seek", "Hello"]
     assert d.written(Hello)[0].nonce == "nonce-2"
     assert not d.written(Failed)
+
+
+def test_an_instance_that_obeys_a_reset_late_leaves_where_its_successor_has_been_started(d, wire):
+    """Sections 4 and 11: frozen, superseded, thawed: the Reset of its own failover stands before the newer Start."""
+    d.started()
+    d.append(wire.reset(), wire.start(attempt=60, nonce="another", generation=1), wire.frame(0, b"for the successor"))
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+    assert d.hellos == 2 and len(d.of(do.WriteHello)) == 1
+    assert d.handled == []
+
+
+def test_an_instance_that_fails_late_leaves_where_its_successor_has_been_started(d, wire):
+    """Sections 4 and 11: what it was doing when it was frozen may raise when it thaws."""
+    d.started()
+    d.user[do.HandleEvents] = lambda call: on.UserFailed("thawed")
+    d.append(wire.frame(0, b"x"), wire.start(attempt=60, nonce="another", generation=1))
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+    assert len(d.of(do.WriteHello)) == 1
+
+
+def test_before_it_says_hello_again_an_instance_obeys_a_stop(d, wire):
+    """Section 4: a run that has been replaced."""
+    d.started()
+    d.append(wire.reset(), wire.stop())
+    assert d.of(do.Leave)[0].departure is Departure.STOPPED
 
 
 def test_a_start_answering_an_earlier_hello_of_its_own_is_no_answer(d, wire):

@@ -10,7 +10,7 @@ from penstock.schemas.events import EventFrame, FailoverPolicy
 from penstock.schemas.state import Segment
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
-from penstock.subtask_client.protocol.core import Phase
+from penstock.subtask_client.protocol.phases import Phase
 
 RESET = FailoverPolicy.RESET
 

@@ -8,7 +8,7 @@ from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, Restore, StateFailed
 from penstock.schemas.acks import Command, CommandKind
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
-from penstock.schemas.events import Stop, TriggerCheckpoint
+from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
 
 from .driver import S0, S1, Script
 
@@ -154,21 +154,26 @@ def test_stop_with_savepoint_ends_behind_the_savepoint() -> None:
     assert script.last_id == n
 
 
-def test_a_stopping_savepoint_aborted_behind_its_markers_is_a_global_failover() -> None:
-    """Section 9: after that marker a subtask handles nothing more, so only a new generation brings it back."""
+def test_a_stopping_savepoint_aborted_behind_its_markers_goes_on_in_place() -> None:
+    """Section 8: a subtask that has read its marker goes on right behind it on CheckpointAborted."""
     script = Script.running()
     n = script.savepoint(STOP_WITH)
+    script.send(script.task(S1), b"held")
     script.read(script.task().decline(n))
-    assert script.epoch.number == 2
+    assert script.epoch.number == 1
+    assert CheckpointAborted(1, n) in script.appended(S1)
+    assert script.events(S1) == [b"held"]
     assert [reply.accepted for reply in script.replies()] == [False]
+    assert script.checkpoint() > n
 
 
-def test_a_stopping_savepoint_aborted_by_a_region_failover_is_a_global_failover() -> None:
-    """Section 9: the other subtasks stand behind the marker."""
+def test_a_stopping_savepoint_aborted_by_a_region_failover_tells_the_others_to_go_on() -> None:
+    """Section 8."""
     script = Script.running()
-    script.savepoint(STOP_WITH)
+    n = script.savepoint(STOP_WITH)
     script.read(script.task().failed())
-    assert script.epoch.number == 2
+    assert script.epoch.number == 1
+    assert script.appended(S1)[-1] == CheckpointAborted(1, n)
 
 
 def test_a_stopping_savepoint_aborted_before_its_markers_goes_on() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import AppendFailed, AttemptRejected, CoordinatorRaised, Tick
+from penstock.coordinator.protocol.inputs import AppendFailed, AttemptRejected, CoordinatorRaised
 from penstock.coordinator.protocol.restarts import RestartBudget
 from penstock.schemas.acks import FailureHint, RunStarted
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
@@ -251,6 +251,7 @@ def test_what_a_rolled_back_coordinator_still_raises_counts_no_more() -> None:
     script.handle(CoordinatorRaised("op", 1, "call_later", "late"))
     assert script.epoch.number == 2
     raised(script)
+    script.advance(1.0)
     assert script.epoch.number == 3
 
 
@@ -292,6 +293,16 @@ def test_a_record_that_the_broker_did_not_certainly_take_is_a_global_failover_wi
     kinds = [type(e) for e in script.effects]
     first_append = kinds.index(effects.Append)
     assert kinds.index(effects.ReplaceWriter) < first_append
+    assert script.epoch.number == 2
+
+
+def test_the_writer_is_replaced_also_where_the_epoch_is_over_already() -> None:
+    """Section 6 ◆: else the next epoch begins behind the hole."""
+    script = Script.running(restart=RestartStrategy(backoff_first=5.0))
+    raised(script)
+    script.handle(AppendFailed(1, "timed out"))
+    assert len(script.made(effects.ReplaceWriter)) == 1
+    script.advance(5.0)
     assert script.epoch.number == 2
 
 
@@ -429,16 +440,14 @@ def test_a_hello_of_an_older_run_is_no_registration_in_the_newer() -> None:
 @pytest.mark.parametrize("policy", ["replay", "reset", "global"])
 def test_progress_comes_back_after_any_failover(policy: str) -> None:
     """G6: once faults stop, checkpoints complete and held events flow."""
-    script = with_policy(policy)
+    script = with_policy(policy, checkpoint={"interval": 1000.0})
     for _ in range(3):
         script.trigger()
         script.send(script.task(), b"lost or not")
         script.read(script.task().failed())
         script.advance(30.0)
         script.hello_all()
-        script.handle(Tick())
-    if script.pending:
-        script.acknowledge(next(iter(script.pending)))
+        script.advance(30.0)
     n = script.checkpoint()
     script.send(script.task(), b"flows")
     assert script.last_id == n

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.inputs import Offsets, Restore
-from penstock.schemas.errors import JobRefused
+from penstock.schemas.errors import JobHasFinished, JobRefused
 from penstock.schemas.settings import OperatorSettings
 from penstock.schemas.state import Segment
 
@@ -124,3 +124,26 @@ def test_a_checkpoint_that_is_not_kept_refuses_and_those_that_are_are_named() ->
     script = Script.running()
     n = script.checkpoint()
     refused(script, f"no checkpoint 77; kept are: {n}", restore=Restore.CHECKPOINT, restore_checkpoint=77)
+
+
+def finished_job() -> Script:
+    script = Script.running(OperatorSettings("op", 1))
+    script.read(script.task().finished())
+    (n,) = script.pending
+    script.read(script.task().ack(n, finished=True))
+    assert script.ended is not None
+    return script
+
+
+def test_a_job_that_has_finished_refuses_to_resume() -> None:
+    """Section 3, JobFinished: there is nothing left to do, and nobody to wait for."""
+    script = finished_job()
+    with pytest.raises(JobHasFinished, match=r"has finished.*--fresh"):
+        CoordinatorCore(script.settings, "second").handle(script.beginning(), script.now)
+
+
+def test_a_job_that_has_finished_starts_fresh_when_told_to() -> None:
+    """Section 2: what EpochClaimed restored."""
+    script = finished_job()
+    script.restart(restore=Restore.FRESH)
+    assert script.hello().started

@@ -1,0 +1,168 @@
+"""A job from outside, over its topics alone (protocol, sections 3 and 8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coordinator.client import JobClient, list_jobs, statuses
+from penstock.coordinator.protocol.effects import Ending
+from penstock.schemas.errors import JobError, JobRefused
+from penstock.testing.local import LocalJob
+from penstock.transport.memory import MemoryBroker, MemoryTransport
+
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
+
+
+def started(plan: Plan, **changes: object) -> LocalJob:
+    return run(make_job(plan, **changes))  # type: ignore[arg-type]
+
+
+def test_status_tells_what_the_coordinator_wrote_last() -> None:
+    """Section 3: status each second."""
+    plan = Plan()
+    with started(plan, parallelism=2) as running:
+        wait_checkpoint(running, plan)
+        wait_until(lambda: (s := running.client.status()) and s.checkpoints_completed, "a status in the topic")
+        status = running.client.status()
+        assert status is not None
+        assert (status.job, status.state, status.epoch, status.run) == ("job", "running", 1, running.run_id)
+        (operator,) = status.operators
+        assert [(s.subtask, s.phase) for s in operator.subtasks] == [(0, "running"), (1, "running")]
+        assert running.client.running()
+
+
+def test_a_job_that_stopped_is_not_running() -> None:
+    """Section 3."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        reply = running.client.stop(timeout_s=PATIENCE_S)
+        assert reply.accepted
+        assert running.wait(PATIENCE_S).ending is Ending.STOPPED
+        wait_until(lambda: not running.client.running(), "the last status")
+        status = running.client.status()
+        assert status is not None
+        assert status.state == "stopped"
+
+
+def test_a_savepoint_is_named_kept_and_can_be_gone_back_to() -> None:
+    """Section 8; section 7.9."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        plan.gateways[0].send_event(b"in it").result(PATIENCE_S)
+        reply = running.client.savepoint(timeout_s=PATIENCE_S)
+        assert reply.accepted
+        plan.gateways[0].send_event(b"after it").result(PATIENCE_S)
+        for _ in range(4):
+            wait_checkpoint(running, plan)
+        kept = running.client.history().checkpoints[reply.checkpoint_id]
+        assert kept.header.savepoint
+        (snapshot,) = kept.subtasks.values()
+        assert snapshot.state is not None
+        assert snapshot.state.inline == b"in it"
+
+
+def test_stop_with_savepoint_names_it_and_ends_the_job() -> None:
+    """Section 8."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        plan.gateways[0].send_event(b"last").result(PATIENCE_S)
+        reply = running.client.stop(savepoint=True, timeout_s=PATIENCE_S)
+        assert reply.accepted
+        assert running.wait(PATIENCE_S).ending is Ending.STOPPED
+        history = running.client.history()
+        assert history.last_id == reply.checkpoint_id
+    resumed = Plan()
+    with run(make_job(resumed), running.transport) as running:
+        resumed.wait_gateways(0)
+        assert resumed.calls[0][:2] == ("reset_to_checkpoint", reply.checkpoint_id)
+        wait_recovered(running, resumed)
+
+
+def test_a_request_is_answered_by_the_coordinator() -> None:
+    """Section 8; api: handle_request."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        reply = running.client.request("op", b"question", timeout_s=PATIENCE_S)
+        assert (reply.accepted, reply.payload) == (True, b"answer to question")
+
+
+def test_a_request_to_an_operator_without_a_coordinator_is_refused() -> None:
+    """Section 8."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        reply = running.client.request("nobody", b"", timeout_s=PATIENCE_S)
+        assert not reply.accepted
+        assert "'nobody'" in reply.outcome
+
+
+def test_purge_is_refused_while_the_job_runs_and_deletes_its_topics_afterwards() -> None:
+    """Section 3: its topics are all that a job is."""
+    plan = Plan()
+    with started(plan) as running:
+        wait_until(running.client.running, "a status")
+        with pytest.raises(JobRefused, match="stop it first"):
+            running.client.purge()
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        running.wait(PATIENCE_S)
+        wait_until(lambda: not running.client.running(), "the last status")
+    assert running.client.purge() == sorted(
+        f"penstock.job.{topic}" for topic in ("acks", "checkpoints", "status", "op.events")
+    )
+    assert not running.client.exists()
+
+
+def test_a_purged_job_starts_anew() -> None:
+    """Section 11: the way out."""
+    plan = Plan()
+    with started(plan) as running:
+        wait_checkpoint(running, plan)
+        running.client.stop(timeout_s=PATIENCE_S)
+        running.wait(PATIENCE_S)
+    wait_until(lambda: not running.client.running(), "the last status")
+    running.client.purge()
+    again = Plan()
+    with run(make_job(again), running.transport) as running:
+        again.wait_gateways(0)
+        assert again.calls[0] == ("start",)
+        assert wait_status(running, lambda s: s.state == "running").epoch == 1
+
+
+@pytest.mark.parametrize("ask", ["savepoint", "stop", "purge", "require"])
+def test_a_job_that_does_not_exist_is_refused_and_those_that_do_are_named(ask: str) -> None:
+    """G5."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        client = JobClient(running.transport, "unknown")
+        assert not client.exists()
+        with pytest.raises(JobRefused, match=r"no job 'unknown' .* there is: job"):
+            getattr(client, ask)()
+
+
+def test_a_command_that_nobody_answers_is_an_error_that_says_so() -> None:
+    """Section 8: it stands in the log, and a coordinator that starts later executes it."""
+    plan = Plan()
+    transport = MemoryTransport(MemoryBroker())
+    running = run(make_job(plan), transport, subtasks=False, coordinator=False)
+    with running, pytest.raises(JobError, match="did not answer 'request'"):
+        running.client.request("op", b"later", timeout_s=0.05)
+    with run(make_job(plan), transport, subtasks=False):
+        plan.wait_call("handle_request")
+        assert ("handle_request", b"later") in plan.calls
+
+
+def test_jobs_are_listed_with_their_statuses() -> None:
+    """Section 3: dots separate, so another prefix is another world."""
+    plan = Plan()
+    with started(plan) as running:
+        wait_until(running.client.running, "a status")
+        assert list_jobs(running.transport) == ["job"]
+        assert list_jobs(running.transport, "pen") == []
+        ((name, status),) = statuses(running.transport)
+        assert name == "job"
+        assert status is not None

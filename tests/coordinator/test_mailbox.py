@@ -1,0 +1,107 @@
+"""One FIFO for sends and checkpoint completions (protocol, section 6; R19, R20)."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from penstock.coordinator.futures import Ledger
+from penstock.coordinator.mailbox import Mailbox
+from penstock.coordinator.protocol.inputs import Sent, StateCompleted, Tick
+from penstock.coordinator.protocol.stream import EventStream
+from penstock.schemas.ids import SubtaskId
+
+from .jobs import PATIENCE_S
+
+
+def ledger(subtask: int = 0) -> Ledger:
+    return Ledger(EventStream(SubtaskId("op", subtask), 1), "op", threading.Condition())
+
+
+def test_sends_before_a_completion_stay_before_it_and_later_ones_behind() -> None:
+    """Section 6: their order is the order in which the coordinator did them."""
+    mailbox, to = Mailbox(), ledger()
+    mailbox.send(to, b"before")
+    mailbox.post(StateCompleted("op", 1, b""))
+    mailbox.send(to, b"after")
+    before, cut, after = mailbox.take(None)
+    assert isinstance(before, Sent)
+    assert isinstance(after, Sent)
+    assert (before.events, after.events) == ([b"before"], [b"after"])
+    assert isinstance(cut, StateCompleted)
+
+
+def test_many_sends_make_one_batch_per_stream() -> None:
+    """Section 3: many events travel in one record."""
+    mailbox, first, second = Mailbox(), ledger(0), ledger(1)
+    for event in (b"1", b"2", b"3"):
+        mailbox.send(first, event)
+        mailbox.send(second, event)
+    items = mailbox.take(None)
+    assert [item.events for item in items if isinstance(item, Sent)] == [[b"1", b"2", b"3"]] * 2
+
+
+def test_sequences_are_given_at_the_send() -> None:
+    """Section 6: futures are views over (gateway, sequence)."""
+    mailbox, to = Mailbox(), ledger()
+    assert [mailbox.send(to, b"x") for _ in range(3)] == [0, 1, 2]
+    mailbox.take(None)
+    assert mailbox.send(to, b"x") == 3
+
+
+def test_bytes_on_their_way_are_counted() -> None:
+    """Section 6, bounds: max_unsent_bytes."""
+    mailbox = Mailbox()
+    mailbox.send(ledger(), b"12345")
+    mailbox.count_unsent("op", 10)
+    assert mailbox.unsent_bytes["op"] == 15
+
+
+def test_take_waits_for_the_first_item_and_no_longer_than_told() -> None:
+    """One loop: sleeps until the next deadline, wakes for anything."""
+    mailbox = Mailbox()
+    assert mailbox.take(time.monotonic() + 0.01) == []
+    threading.Timer(0.01, mailbox.send, (ledger(), b"x")).start()
+    (item,) = mailbox.take(time.monotonic() + PATIENCE_S)
+    assert isinstance(item, Sent)
+
+
+def test_a_lingering_take_lets_sends_join_and_anything_else_end_it() -> None:
+    """Section 6: a frame leaves when full, when its linger ends, and always before any control record."""
+    mailbox = Mailbox()
+    mailbox.send(ledger(), b"x")
+    threading.Timer(0.01, mailbox.post, (Tick(),)).start()
+    begun = time.monotonic()
+    sent, tick = mailbox.take(None, linger_s=PATIENCE_S)
+    assert time.monotonic() - begun < PATIENCE_S / 2
+    assert isinstance(sent, Sent)
+    assert isinstance(tick, Tick)
+
+
+def test_a_reader_that_is_too_far_ahead_waits_for_room() -> None:
+    """G7: no buffer grows without a bound."""
+    mailbox = Mailbox()
+    mailbox.post_all([Tick()] * 3, backlog_max=2)
+    posted = threading.Event()
+
+    def post() -> None:
+        mailbox.post_all([Tick()], backlog_max=2)
+        posted.set()
+
+    thread = threading.Thread(target=post)
+    thread.start()
+    assert not posted.wait(0.02)
+    mailbox.take(None)
+    assert posted.wait(PATIENCE_S)
+    thread.join(PATIENCE_S)
+
+
+def test_closing_lets_a_waiting_reader_go() -> None:
+    """The end of an instance hangs on nobody."""
+    mailbox = Mailbox()
+    mailbox.post_all([Tick()] * 3, backlog_max=2)
+    thread = threading.Thread(target=mailbox.post_all, args=([Tick()], 2))
+    thread.start()
+    mailbox.close()
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

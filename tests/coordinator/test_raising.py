@@ -1,0 +1,205 @@
+"""User code that raises, in every callback (protocol, section 8; R44, R85, R90)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from penstock.coordinator.protocol.effects import Ending
+from penstock.schemas.settings import RestartStrategy
+
+from .jobs import (
+    PATIENCE_S,
+    Boom,
+    Coordinator,
+    Plan,
+    epoch_of,
+    make_job,
+    run,
+    wait_checkpoint,
+    wait_recovered,
+    wait_status,
+)
+
+
+def nothing(plan: Plan) -> None:
+    """The callback comes of itself."""
+
+
+def fail_the_subtask(plan: Plan) -> None:
+    plan.poison[b"bad"] = 1
+    plan.gateways[0].send_event(b"bad")
+
+
+def fail_the_job(plan: Plan) -> None:
+    assert plan.coordinator is not None
+    plan.coordinator.context.fail_job("told to")
+
+
+def fail_a_checkpoint(plan: Plan) -> None:
+    """One attempt fails while a checkpoint awaits its coordinator."""
+
+    def never(coordinator: Coordinator, n: int, result: object) -> None:
+        del plan.does["checkpoint_coordinator"]
+        threading.Timer(0.0, fail_the_subtask, (plan,)).start()
+
+    plan.does["checkpoint_coordinator"] = never
+
+
+PROVOKED: dict[str, Callable[[Plan], None]] = {
+    "start": nothing,
+    "handle_event_from_operator": nothing,
+    "checkpoint_coordinator": nothing,
+    "execution_attempt_ready": nothing,
+    "notify_checkpoint_complete": nothing,
+    "notify_checkpoint_aborted": fail_a_checkpoint,
+    "reset_to_checkpoint": fail_the_job,
+    "subtask_reset": fail_the_subtask,
+    "execution_attempt_failed": fail_the_subtask,
+}
+
+
+@pytest.mark.parametrize("callback", PROVOKED)
+def test_a_callback_that_raises_is_a_global_failover_and_the_job_goes_on(callback: str) -> None:
+    """Section 8: a coordinator raised."""
+    plan = Plan()
+    plan.raises[callback] = 1
+    with run(make_job(plan)) as running:
+        if PROVOKED[callback] is not nothing:
+            plan.wait_gateways(0)
+            PROVOKED[callback](plan)
+        plan.wait_for(lambda: plan.raises[callback] == 0, f"{callback} to raise")
+        status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
+        assert status.failovers_global >= 1
+        wait_recovered(running, plan)
+        assert plan.count("start") == 1
+
+
+def test_the_status_names_callback_and_error() -> None:
+    """G5; section 8: fails with the last cause."""
+    plan = Plan()
+    plan.raises["handle_event_from_operator"] = 1
+    with run(make_job(plan)) as running:
+        status = wait_status(running, lambda s: s.failovers_global > 0)
+        assert "coordinator of op raised" in status.last_failure
+        assert "Boom: in handle_event_from_operator" in status.last_failure
+
+
+def test_past_the_budget_the_job_fails_with_the_cause() -> None:
+    """Section 8."""
+    plan = Plan()
+    plan.raises["handle_event_from_operator"] = 1_000
+    job = make_job(plan, restart=RestartStrategy(backoff_next=0.01, backoff_max=0.01, budget=3))
+    with run(job) as running:
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.FAILED
+        assert "Boom: in handle_event_from_operator" in outcome.cause
+        assert "more than 3 failovers" in outcome.cause
+        assert plan.count("reset_to_checkpoint") == 3
+        assert plan.count("close") == 1
+
+
+def test_close_may_raise_and_nobody_minds() -> None:
+    """R90: ignored."""
+    plan = Plan()
+    plan.raises["close"] = 1
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        assert running.wait(PATIENCE_S).ending is Ending.STOPPED
+    assert plan.count("close") == 1
+
+
+def test_a_request_that_raises_is_refused_and_concerns_its_sender_alone() -> None:
+    """Section 8: its refusal."""
+    plan = Plan()
+    plan.raises["handle_request"] = 1
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        refused = running.client.request("op", b"x", timeout_s=PATIENCE_S)
+        assert not refused.accepted
+        assert "Boom: in handle_request" in refused.outcome
+        assert running.client.request("op", b"y", timeout_s=PATIENCE_S).payload == b"answer to y"
+        assert epoch_of(running) == 1
+
+
+def boom() -> None:
+    raise Boom("in a function of its own")
+
+
+DEFERRED: dict[str, Callable[[Coordinator], object]] = {
+    "run_in_coordinator": lambda c: c.context.run_in_coordinator(boom),
+    "call_later": lambda c: c.context.call_later(0.0, boom),
+    "call_async": lambda c: c.context.call_async(lambda: 1, lambda result, error: boom()),
+    "on_writable": lambda c: c.context.on_writable(0, boom),
+    "fail_job": lambda c: c.context.fail_job(Boom("in a function of its own")),
+}
+
+
+@pytest.mark.parametrize("how", DEFERRED)
+def test_deferred_user_code_that_raises_is_a_global_failover(how: str) -> None:
+    """R113: an exception anywhere fails the job, once."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        assert isinstance(plan.coordinator, Coordinator)
+        DEFERRED[how](plan.coordinator)
+        status = wait_status(running, lambda s: s.epoch == 2)
+        assert "Boom: in a function of its own" in status.last_failure
+        wait_recovered(running, plan)
+        assert epoch_of(running) == 2
+
+
+def test_an_error_of_the_work_itself_goes_to_on_result() -> None:
+    """call_async: on_result(result, error)."""
+    plan = Plan()
+    seen: list[tuple[object, object]] = []
+    told = threading.Event()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        assert plan.coordinator is not None
+
+        def on_result(result: object, error: BaseException | None) -> None:
+            seen.append((result, type(error)))
+            told.set()
+
+        plan.coordinator.context.call_async(boom, on_result)
+        assert told.wait(PATIENCE_S)
+        assert seen == [(None, Boom)]
+        assert epoch_of(running) == 1
+
+
+def test_only_the_first_fail_job_counts_until_the_reset() -> None:
+    """C3.11; R37: and a later one is a new failure."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        assert plan.coordinator is not None
+        context = plan.coordinator.context
+
+        def twice() -> None:
+            context.fail_job("first")
+            context.fail_job("second")
+
+        context.run_in_coordinator(twice)
+        status = wait_status(running, lambda s: s.epoch == 2 and s.state == "running")
+        assert status.failovers_global == 1
+        assert "first" in status.last_failure
+        wait_checkpoint(running, plan)
+        context.fail_job("third")
+        assert "third" in wait_status(running, lambda s: s.epoch == 3).last_failure
+
+
+def test_a_factory_that_makes_something_else_is_a_clear_error() -> None:
+    """G5."""
+    plan = Plan()
+    job = make_job(plan)
+    job.operators.clear()
+    job.operator("op", coordinator=object, subtask=object, parallelism=1)  # type: ignore[arg-type]
+    with (
+        run(job, subtasks=False) as running,
+        pytest.raises(Exception, match=r"must be a penstock\.OperatorCoordinator.*returned object"),
+    ):
+        running.wait(PATIENCE_S)

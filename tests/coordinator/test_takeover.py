@@ -1,0 +1,226 @@
+"""Two coordinators of one job, and logs that refuse a start (protocol, sections 4 and 11)."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.protocol.inputs import Restore
+from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
+from penstock.coordinator.service import CoordinatorService
+from penstock.schemas.checkpoints import EpochClaimed
+from penstock.schemas.codec import decode, encode
+from penstock.schemas.errors import CoordinatorClosed, JobRefused
+from penstock.schemas.status import JobStatus
+from penstock.testing.local import LocalJob
+from penstock.transport.ports import Partition, Transport
+
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
+
+
+def second(running: LocalJob, plan: Plan) -> CoordinatorService:
+    """Another coordinator of the same job."""
+    job = make_job(plan)
+    options = CoordinatorOptions(status_interval_s=0.02)
+
+    def make(first: bool) -> CoordinatorRuntime:
+        return CoordinatorRuntime(job.settings, job.coordinators, running.transport, options)
+
+    return CoordinatorService(make, job.settings.restart).start()
+
+
+def checkpoint_log(transport: Transport, running: LocalJob) -> list[object]:
+    found = transport.read_all(Partition(running.settings.topics.checkpoints, 0))
+    return [None if record.value is None else decode(record.value) for record in found]
+
+
+def broken(running: LocalJob, topic: str, value: bytes) -> None:
+    """Something that nobody can read stands in a topic."""
+    writer = running.transport.writer()
+    writer.append(Partition(topic, 0), value, b"key")
+    writer.close()
+
+
+def test_a_second_coordinator_fences_the_first_and_the_job_goes_on_under_it() -> None:
+    """Section 4: being fenced is not a failure; the first one ends, saying so, and the subtasks stay up."""
+    first, successor = Plan(), Plan()
+    with run(make_job(first)) as running:
+        first.wait_gateways(0)
+        wait_checkpoint(running, first)
+        taking_over = second(running, successor)
+        try:
+            outcome = running.wait(PATIENCE_S)
+            assert outcome.ending is Ending.FENCED
+            assert first.count("close") == 1
+            successor.wait_call("start")
+            assert successor.names()[:2] == ["reset_to_checkpoint", "start"]
+            successor.wait_gateways(0)
+            successor.gateways[0].send_event(b"from the successor").result(PATIENCE_S)
+            assert (0, b"from the successor") in first.handled  # the same subtask, in place
+            successor.wait_call("notify_checkpoint_complete")
+        finally:
+            taking_over.leave()
+            left = taking_over.wait(PATIENCE_S)
+    assert left is not None
+    assert left.ending is Ending.LEFT
+
+
+def test_the_fenced_one_commits_deletes_and_says_nothing_more() -> None:
+    """Section 4; G4."""
+    first, successor = Plan(), Plan()
+    with run(make_job(first)) as running:
+        wait_checkpoint(running, first)
+        taking_over = second(running, successor)
+        try:
+            assert running.wait(PATIENCE_S).ending is Ending.FENCED
+            assert running.service is not None
+            assert running.service.runtime is not None
+            mine = running.service.runtime.instance
+            log = checkpoint_log(running.transport, running)
+            claims = [record for record in log if isinstance(record, EpochClaimed)]
+            assert [claim.epoch for claim in claims] == [1, 2]
+            states = [
+                decode(record.value)
+                for record in running.transport.read_all(Partition(running.settings.topics.status, 0))
+            ]
+            ended = [s for s in states if isinstance(s, JobStatus) and s.instance == mine and s.state == "fenced"]
+            assert ended == []
+        finally:
+            taking_over.leave()
+            taking_over.wait(PATIENCE_S)
+
+
+def test_futures_of_the_fenced_one_settle() -> None:
+    """Section 6: exactly once, always."""
+    first, successor = Plan(), Plan()
+    with run(make_job(first), subtasks=True) as running:
+        first.wait_gateways(0)
+        gateway = first.gateways[0]
+        taking_over = second(running, successor)
+        try:
+            assert running.wait(PATIENCE_S).ending is Ending.FENCED
+            with pytest.raises(CoordinatorClosed):
+                gateway.send_event(b"too late").result(PATIENCE_S)
+        finally:
+            taking_over.leave()
+            taking_over.wait(PATIENCE_S)
+
+
+def test_a_coordinator_that_leaves_does_not_end_the_job_and_its_successor_resumes() -> None:
+    """Section 4; section 8: its process was replaced."""
+    first, successor = Plan(), Plan()
+    with run(make_job(first)) as running:
+        first.wait_gateways(0)
+        first.gateways[0].send_event(b"before").result(PATIENCE_S)
+        n = wait_checkpoint(running, first)
+        assert running.service is not None
+        running.service.leave()
+        assert running.wait(PATIENCE_S).ending is Ending.LEFT
+        taking_over = second(running, successor)
+        try:
+            successor.wait_call("reset_to_checkpoint")
+            assert successor.calls[0][1] >= n
+            successor.wait_gateways(0)
+            wait_checkpoint(running, successor)
+            assert [event for _, event in first.handled].count(b"before") == 1
+        finally:
+            taking_over.leave()
+            taking_over.wait(PATIENCE_S)
+
+
+def test_a_start_that_is_refused_does_not_fence_the_coordinator_at_work() -> None:
+    """Section 4: refused before anything is claimed."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+        job = make_job(Plan())
+        options = CoordinatorOptions(restore=Restore.CHECKPOINT, restore_checkpoint=12_345)
+        with pytest.raises(JobRefused, match="no checkpoint 12345"):
+            CoordinatorRuntime(job.settings, job.coordinators, running.transport, options).run()
+        wait_checkpoint(running, plan)
+        assert wait_status(running, lambda s: s.state == "running").epoch == 1
+
+
+@pytest.mark.parametrize(
+    "value", [b"garbage", encode(JobStatus("j", "", "", "", 0, "", 0, 0, 0, 0, 0.0, 0, 0, "", {}, (), ()))]
+)
+def test_a_record_in_the_checkpoint_log_that_is_not_ours_refuses_the_start(value: bytes) -> None:
+    """Section 4: an older version must not overlook a checkpoint."""
+    plan = Plan()
+    running = run(make_job(plan), subtasks=False)
+    running.transport.create_topics(running.settings.topics.specs(running.settings.parallelism))
+    broken(running, running.settings.topics.checkpoints, value)
+    with running, pytest.raises(JobRefused, match=r"record 0 of penstock\.job\.checkpoints\[0\]"):
+        running.wait(PATIENCE_S)
+    assert plan.calls == []
+
+
+def test_an_unreadable_record_refuses_the_successor_and_leaves_the_coordinator_at_work_alone() -> None:
+    """Section 4."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+        broken(running, running.settings.topics.checkpoints, b"from a newer version")
+        with pytest.raises(JobRefused, match="cannot be read"):
+            second(running, Plan()).wait(PATIENCE_S)
+        wait_checkpoint(running, plan)
+
+
+def test_a_recreated_topic_refuses_the_start() -> None:
+    """Section 4; section 11."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+    transport, topics = running.transport, running.settings.topics
+    transport.delete_topics([topics.acks])
+    again = run(make_job(plan), transport, subtasks=False)
+    with again, pytest.raises(JobRefused, match=r"penstock\.job\.acks is not the one"):
+        again.wait(PATIENCE_S)
+
+
+def test_a_job_that_was_run_before_resumes_from_its_last_completed_checkpoint() -> None:
+    """Section 2; section 4: the newer run takes over."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        plan.gateways[0].send_event(b"kept").result(PATIENCE_S)
+        n = wait_checkpoint(running, plan)
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+    resumed = Plan()
+    with run(make_job(resumed), running.transport) as running:
+        resumed.wait_gateways(0)
+        assert resumed.calls[0][0] == "reset_to_checkpoint"
+        assert resumed.calls[0][1] >= n
+        wait_recovered(running, resumed)
+        assert b"kept" not in [event for _, event in resumed.handled]
+
+
+# ---- garbage (section 11)
+
+
+def test_garbage_on_the_acks_topic_is_counted_and_kept_out() -> None:
+    """Section 11: never a crash, never a skipped event."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        topics = running.settings.topics
+        for value in (b"", b"garbage", b"\xc3\x01garbage", encode(EpochClaimed(9, 9, 9, 9, {}, "", ""))):
+            broken(running, topics.acks, value)
+        wait_status(running, lambda s: s.dropped.get("unreadable") == 4)
+        plan.gateways[0].send_event(b"echo hello").result(PATIENCE_S)
+        plan.wait_for(lambda: ("handle_event_from_operator", 0, b"hello") in plan.calls, "the echo")
+        wait_checkpoint(running, plan)
+        assert wait_status(running, lambda s: True).epoch == 1
+
+
+def test_garbage_does_not_disturb_a_successor_that_reads_it_again() -> None:
+    """Section 11."""
+    plan = Plan()
+    with run(make_job(plan, interval=None)) as running:
+        plan.wait_gateways(0)
+        broken(running, running.settings.topics.acks, b"garbage")
+        wait_status(running, lambda s: s.dropped.get("unreadable") == 1)
+    again = Plan()
+    with run(make_job(again), running.transport) as running:
+        wait_recovered(running, again)
+        wait_until(lambda: again.count("start") == 1, "its start")
