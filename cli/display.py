@@ -109,8 +109,9 @@ class Display:
         if self._live is None:
             self._console.say(text)
         else:
-            self._lines = [*self._lines, text][-LINES_KEPT:]
-            self._redraw()
+            if self._lines[-1:] != [text]:
+                self._lines = [*self._lines, text][-LINES_KEPT:]
+                self._redraw()
 
     def update(self, status: JobStatus | None) -> None:
         if status is None or status == self._status:

@@ -102,6 +102,8 @@ def _watch(client: JobClient, console: Console) -> None:
                     display.update(newest)
                 if newest.state in ENDED:
                     return
+            elif newest is not None and state_of(newest) == "gone":
+                display.say(f"{newest.job}: its coordinator has told nothing for more than {STALE_S:g} s")
             time.sleep(0.3)
 
 

@@ -68,7 +68,7 @@ def run(
         spark_integration.run(
             spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
         ) as handle,
-        metrics_served(metrics_port, handle.status, console.say),
+        metrics_served(metrics_port, handle.status, console.say, handle.numbers),
         Display(console) as display,
     ):
         result = follow(handle, display)

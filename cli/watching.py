@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from ..spark_integration import JobHandle, JobResult, local_session
 from .display import Display
+from .exits import Exit
 from .signals import catch_interrupts, interrupts_caught
 
 LOOK_EVERY_S = 0.15
@@ -32,8 +34,11 @@ def follow(handle: JobHandle, display: Display) -> JobResult:
         return _wait(handle, display)
     except KeyboardInterrupt:
         display.say("stopping the job in order; Ctrl-C again leaves at once")
-        handle.stop()
-        _wait(handle, display)
+        try:
+            handle.stop(timeout=STOP_TIMEOUT_S)
+            _wait(handle, display)
+        except KeyboardInterrupt:
+            os._exit(Exit.INTERRUPTED)  # Spark, its workers and an embedded broker end with this process
         raise
 
 

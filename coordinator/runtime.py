@@ -30,7 +30,7 @@ from ..schemas.errors import (
 from ..schemas.events import EventFrame, EventsRecord, Start, Stop
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
-from ..schemas.state import StateHandle
+from ..schemas.state import StateHandle, epoch_of_location
 from ..schemas.status import JobStatus
 from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
@@ -404,7 +404,9 @@ class CoordinatorRuntime:
         unnamed = [
             location
             for location in self._storage.list()
-            if location not in effect.named and _epoch_of(location) < effect.epoch
+            if location not in effect.named
+            and (epoch := epoch_of_location(location)) is not None
+            and epoch < effect.epoch
         ]
         self._storage.delete(unnamed)
 
@@ -465,9 +467,3 @@ def _logged(work: Callable[..., None], *args: object) -> None:
 
 def _offsets(found: OffsetRange) -> inputs.Offsets:
     return inputs.Offsets(found.begin, found.end)
-
-
-def _epoch_of(location: str) -> int:
-    """State names are ``<checkpoint>/<epoch>/...``; a name of another shape is left alone."""
-    parts = location.split("/")
-    return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 1 << 62

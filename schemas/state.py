@@ -54,3 +54,16 @@ class Sender:
     @property
     def full_generation(self) -> Generation:
         return Generation(self.epoch, self.generation)
+
+
+def state_location(checkpoint_id: int, epoch: int, owner: str) -> str:
+    """Name of a stored state, relative to the job's state storage; ``owner`` makes it unique (section 7.6)."""
+    return f"checkpoint-{checkpoint_id}/epoch-{epoch}/{owner}"
+
+
+def epoch_of_location(location: str) -> int | None:
+    """Epoch in which a state of that name was stored; None for a name that is not ours."""
+    parts = location.split("/")
+    if len(parts) != 3 or not parts[1].startswith("epoch-") or not parts[1][6:].isdigit():
+        return None
+    return int(parts[1][6:])

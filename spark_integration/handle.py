@@ -60,6 +60,11 @@ class JobHandle:
             return self._parts.service.status()
         return self._parts.client.status()
 
+    def numbers(self) -> dict[str, dict[str, float]]:
+        """The users' own metrics, by operator, where the coordinator runs in this driver."""
+        runtime = None if self._parts.service is None else self._parts.service.runtime
+        return {} if runtime is None else runtime.numbers()
+
     def wait_for(self, condition: Callable[[JobStatus], bool], timeout: float) -> JobStatus:
         """The first status that meets ``condition``.
 

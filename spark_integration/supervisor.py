@@ -6,12 +6,13 @@ run ends as a whole and says why.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import assert_never
@@ -29,6 +30,7 @@ from ..schemas.settings import JobSettings
 from ..schemas.status import JobStatus
 from ..transport.ports import Partition, Transport, Writer
 from . import listener
+from .late_hellos import LateHellos
 from .listener import TaskEnded
 from .results import JobResult, RunEnding
 from .spark_job import SparkJob
@@ -304,8 +306,8 @@ class Supervisor:
         service, spark_job = self.parts.service, self.parts.spark_job
         if service is not None:
             service.leave()
-        self._unheard = self._unknown_to_coordinator()
-        self._await_tasks(self.parts.stop_timeout_s, lambda: self._none_will_return(conclusion.told))
+        with self._looking_for_late_hellos(conclusion.told) as look:
+            self._await_tasks(self.parts.stop_timeout_s, lambda: look() or self._none_will_return(conclusion.told))
         if not spark_job.done():
             spark_job.cancel(conclusion.cause)
             self._await_tasks(CANCEL_S, lambda: False)
@@ -334,16 +336,29 @@ class Supervisor:
             case never:
                 assert_never(never)
 
-    def _unknown_to_coordinator(self) -> set[SubtaskId]:
-        """Those that had no live or waiting attempt as the coordinator ended: nobody will answer their Hello."""
+    @contextlib.contextmanager
+    def _looking_for_late_hellos(self, told: Told) -> Iterator[Callable[[], None]]:
+        """Finds out whom the coordinator, as it ended, has not told to return."""
         status = self._status()
+        if told is not Told.BY_OUR_COORDINATOR or status is None:
+            yield lambda: None
+            return
         known = {
-            SubtaskId(operator.operator, seen.subtask)
-            for operator in ([] if status is None else status.operators)
+            SubtaskId(operator.operator, seen.subtask): seen
+            for operator in status.operators
             for seen in operator.subtasks
             if seen.phase != "absent"
         }
-        return set(self._subtasks) - known
+        self._unheard = set(self._subtasks) - set(known)
+        answered = {subtask: seen.attempt for subtask, seen in known.items() if seen.phase != "waiting"}
+        try:
+            hellos = LateHellos(self.parts.transport, self.parts.settings.topics.acks, self.parts.run_id, answered)
+        except TransportError as error:
+            _log.info("job=%s: late Hellos are not looked for: %s", self.parts.settings.name, error)
+            yield lambda: None
+            return
+        with contextlib.closing(hellos):
+            yield lambda: self._unheard.update(hellos.poll())
 
     def _await_coordinator(self, service: CoordinatorService) -> None:
         try:

@@ -175,7 +175,7 @@ class _Run:
             spark_integration.run(
                 spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
             ) as handle,
-            metrics_served(self.metrics_port, handle.status, display.say),
+            metrics_served(self.metrics_port, handle.status, display.say, handle.numbers),
         ):
             display.say(f"job {self.name}: {self.subtasks} subtasks, checkpoints every 0.5 s")
             injector = Injector(

@@ -106,25 +106,34 @@ class Injector:
             progress = self._ask({"gates_passed": self._survived})
             if progress is None or progress["live"] < progress["subtasks"]:
                 continue
-            if self._survived < len(self._planned):
-                self._perhaps(self._planned[self._survived], progress)
-            elif self._kill_every_s is not None:
-                self._perhaps_kill_again(progress, self._kill_every_s)
-            else:
+            if self._kill_every_s is not None and self._kill_is_due(progress, self._kill_every_s):
+                self._inject(Fault.KILL, progress)
+            elif self._survived < len(self._planned):
+                planned = self._planned[self._survived]
+                if progress["done"] >= planned.at and self._inject(planned.fault, progress):
+                    self._survived += 1
+            elif self._kill_every_s is None:
                 self._stopping.wait(REMIND_EVERY_S)  # a coordinator instance that is new has to be told of the gates
 
-    def _perhaps(self, planned: Planned, progress: dict[str, Any]) -> None:
-        if progress["done"] < planned.at:
-            return
+    def _inject(self, fault: Fault, progress: dict[str, Any]) -> bool:
+        """Whether the job has felt the fault and goes on with all of its subtasks."""
         before = progress["failed"] + progress["resets"]
-        if not self._bring_about(planned.fault, progress):
-            return
+        if not self._bring_about(fault, progress):
+            return False
         survived = self._wait(
             lambda now: now["failed"] + now["resets"] > before and now["live"] == now["subtasks"], FELT_TIMEOUT_S
         )
-        if survived:
-            self.injected[planned.fault.value] += 1
-            self._survived += 1
+        self.injected[fault.value] += survived
+        return survived
+
+    def _kill_is_due(self, progress: dict[str, Any], every_s: float) -> bool:
+        now = time.monotonic()
+        if self._next_kill == math.inf:
+            self._next_kill = now + every_s
+        if now < self._next_kill or progress["done"] == progress["splits"]:
+            return False
+        self._next_kill = now + every_s
+        return True
 
     def _bring_about(self, fault: Fault, progress: dict[str, Any]) -> bool:
         subtask = self._random.choice(range(progress["subtasks"]))
@@ -151,14 +160,6 @@ class Injector:
         except ProcessLookupError:
             return False
         return True
-
-    def _perhaps_kill_again(self, progress: dict[str, Any], every_s: float) -> None:
-        if self._next_kill == math.inf:
-            self._next_kill = time.monotonic() + every_s
-        if time.monotonic() >= self._next_kill and progress["done"] < progress["splits"]:
-            self._next_kill = time.monotonic() + every_s
-            if self._kill(progress):
-                self.injected[Fault.KILL.value] += 1
 
     def _wait(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float) -> bool:
         deadline = time.monotonic() + timeout_s

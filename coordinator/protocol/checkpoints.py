@@ -21,7 +21,7 @@ from ...schemas.errors import TaskFinished
 from ...schemas.events import CheckpointAborted, TriggerCheckpoint
 from ...schemas.events import CheckpointCompleted as CompletedNotice
 from ...schemas.ids import SubtaskId
-from ...schemas.state import StateHandle
+from ...schemas.state import StateHandle, state_location
 from . import commands, inbox, sending
 from .effects import (
     Append,
@@ -143,7 +143,7 @@ def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
         pending.states[done.operator] = None if state is None else StateHandle(len(state), inline=state)
         return
     pending.storing.add(done.operator)
-    location = f"{pending.id}/{job.current.number}/{done.operator}-coordinator"
+    location = state_location(pending.id, job.current.number, f"{done.operator}-coordinator")
     job.emit(StoreState(done.operator, pending.id, location, state))
 
 

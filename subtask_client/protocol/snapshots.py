@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ...schemas.acks import CheckpointAck
 from ...schemas.events import Start, TriggerCheckpoint
-from ...schemas.state import Segment, Sender, StateHandle
+from ...schemas.state import Segment, Sender, StateHandle, state_location
 
 _UNSETTLED_MAX = 1_024
 """Checkpoints whose notice is awaited; a coordinator settles each, so only a broken one gets near this bound."""
@@ -102,8 +102,6 @@ class Checkpoints:
 
 
 def location_of(checkpoint_id: int, sender: Sender) -> str:
-    """Name of a stored state, relative to the job's state storage: nobody else ever writes it (section 7.6)."""
-    return (
-        f"checkpoint-{checkpoint_id}/{sender.operator}-{sender.subtask}"
-        f"-epoch-{sender.epoch}-attempt-{sender.attempt}"
-    )  # fmt: skip
+    """Where this attempt's state is stored: nobody else ever writes it (section 7.6)."""
+    owner = f"{sender.operator}-{sender.subtask}-attempt-{sender.attempt}"
+    return state_location(checkpoint_id, sender.epoch, owner)

@@ -269,9 +269,9 @@ def test_a_checkpoint_future_is_completed_once() -> None:
 
     def checkpoint(coordinator: object, n: int, result: Any) -> None:
         result.complete(b"state")
-        for again in (lambda: result.complete(b"state"), lambda: result.fail("no")):
+        for again, argument in ((result.complete, b"state"), (result.fail, "no")):
             try:
-                again()
+                again(argument)
             except RuntimeError as error:
                 errors.append(str(error))
 

@@ -103,7 +103,7 @@ def test_sends_from_many_threads_are_all_handled_once() -> None:
         plan.wait_gateways(0)
         gateway = plan.gateways[0]
         sends = [
-            threading.Thread(target=lambda t=t: [gateway.send_event(b"%d-%d" % (t, i)) for i in range(200)])  # type: ignore[misc]
+            threading.Thread(target=lambda t=t: [gateway.send_event(b"%d-%d" % (t, i)) for i in range(200)])
             for t in range(4)
         ]
         for thread in sends:

@@ -37,7 +37,12 @@ def test_a_result_that_comes_after_a_global_failover_is_dropped() -> None:
         assert working.wait(PATIENCE_S)
         roll_back(running, plan)
         release.set()
-        context.call_async(lambda: "fresh", lambda result, error: (results.append(result), later.set()))
+
+        def fresh(result: object, error: BaseException | None) -> None:
+            results.append(result)
+            later.set()
+
+        context.call_async(lambda: "fresh", fresh)
         assert later.wait(PATIENCE_S)
         assert results == ["fresh"]
 

@@ -20,7 +20,7 @@ from penstock.schemas.acks import AcksRecord
 from penstock.schemas.checkpoints import CheckpointLogRecord
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, PositionUnavailable, StateError
-from penstock.schemas.state import StateHandle
+from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import FencedLog, LogRecord, Partition
@@ -276,7 +276,13 @@ class CoordinatorProcess:
             self.world.stored.pop(location, None)
 
     def _collect(self, effect: effects.CollectOrphans) -> None:
-        self._delete([at for at in self.world.stored if at not in effect.named and _epoch_of(at) < effect.epoch])
+        self._delete(
+            [
+                at
+                for at in self.world.stored
+                if at not in effect.named and (epoch := epoch_of_location(at)) is not None and epoch < effect.epoch
+            ]
+        )
 
     def truncate(self) -> None:
         world, wanted = self.world, self.truncation
@@ -404,8 +410,3 @@ def _keyed(record: LogRecord) -> tuple[str, CheckpointLogRecord | None]:
     decoded = decode(record.value)
     assert isinstance(decoded, CheckpointLogRecord)
     return key, decoded
-
-
-def _epoch_of(location: str) -> int:
-    parts = location.split("/")
-    return int(parts[1]) if len(parts) > 2 and parts[1].isdigit() else 1 << 62

@@ -301,7 +301,7 @@ class SubtaskProcess:
             if not self.stuck:
                 acts.append((4.0, self.end_call))
                 if world.faulty and not isinstance(self.call, do.NotePosition):
-                    acts.append((0.03 * world.rate * world.config.raises, self.fail_call))
+                    acts.append((0.15 * world.rate * world.config.raises, self.fail_call))
         else:
             acts += self._between_calls()
         return acts + self._faults()

@@ -142,6 +142,6 @@ class NumberedCoordinator(OperatorCoordinator):
         self.owed.pop(checkpoint_id).fail("the user could not")
 
     def _maybe_raise(self, callback: str) -> None:
-        if self.world.faulty and self.world.rng.random() < 0.004 * self.world.config.raises * self.world.rate:
+        if self.world.faulty and self.world.rng.random() < 0.01 * self.world.config.raises * self.world.rate:
             self.world.trace(f"{self.process} {self.operator} raises in {callback}")
             raise UserRaised(callback)

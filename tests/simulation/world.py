@@ -25,6 +25,7 @@ Action = Any
 
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")
 """Of an object without a repr of its own: it differs from run to run."""
+_COMMANDS_MAX = 8
 _STEP_FAULTY_S, _STEP_CALM_S = 0.004, 0.001
 
 
@@ -192,8 +193,9 @@ class World:
             config = self.config
             acts.append((0.02 * faults * config.jumps, self._jump))
             acts.append((0.02 * faults * config.runs, self.new_run))
-            acts.append((0.1 * config.savepoints, self._command, CommandKind.SAVEPOINT))
-            acts.append((0.05 * config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
+        if self.faulty and self._commands < _COMMANDS_MAX:
+            acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
+            acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
         return acts
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:

@@ -117,8 +117,9 @@ def test_frames_leave_before_the_ack_of_a_stored_state(d, wire, driver):
     d = driver(inline_state_max=0)
     d.started()
     d.append(wire.marker(1, 0))
+    (store,) = d.of(do.StoreState)
     d.core.send(b"up")
-    d.fresh().feed(on.StateStored(1, "checkpoint-1/reader-0-epoch-1-attempt-50"))
+    d.fresh().feed(on.StateStored(1, store.location))
     assert d.names() == ["OperatorEventFrame", "CheckpointAck"]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead
-from penstock.schemas.acks import Hello, RunStarted
+from penstock.schemas.acks import AcksRecord, Hello, RunStarted
 from penstock.schemas.checkpoints import RunClaimed
 from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop
 from penstock.schemas.ids import NO_CHECKPOINT
@@ -84,7 +84,7 @@ def test_what_a_replaced_attempt_still_says_is_dropped_and_counted() -> None:
     """Section 3 ◆; G4."""
     script = Script.running()
     older = script.task()
-    stale = [older.heartbeat(), older.failed(), older.finished(), older.frame(b"late")]
+    stale: list[AcksRecord] = [older.heartbeat(), older.failed(), older.finished(), older.frame(b"late")]
     script.hello()
     script.forget()
     script.read(*stale)

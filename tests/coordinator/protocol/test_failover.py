@@ -6,17 +6,15 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AppendFailed, AttemptRejected, CoordinatorRaised
-from penstock.coordinator.protocol.restarts import RestartBudget
-from penstock.schemas.acks import FailureHint, RunStarted
-from penstock.schemas.checkpoints import JobFinished, JobOutcome
-from penstock.schemas.errors import CoordinatorClosed, RolledBack, TaskNotRunning
-from penstock.schemas.events import EventFrame, Reset, Start, Stop
+from penstock.schemas.acks import FailureHint
+from penstock.schemas.errors import RolledBack, TaskNotRunning
+from penstock.schemas.events import EventFrame, FailoverPolicy, Reset, Start
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
 
 from .driver import S0, S1, Script, names
 
 
-def with_policy(policy: str, **changes: object) -> Script:
+def with_policy(policy: FailoverPolicy, **changes: object) -> Script:
     return Script.running(OperatorSettings("op", 2, on_failover=policy), **changes)
 
 
@@ -119,7 +117,7 @@ def test_a_hello_of_a_task_that_has_died_since_is_not_answered() -> None:
 
 def test_under_replay_unhandled_and_held_events_belong_to_the_successor() -> None:
     """Section 6: and stay pending. Probe P3."""
-    script = with_policy("replay")
+    script = with_policy(FailoverPolicy.REPLAY)
     stream = script.send(script.task(), b"unhandled")
     script.trigger()
     script.send(stream, b"held")
@@ -133,7 +131,7 @@ def test_under_replay_unhandled_and_held_events_belong_to_the_successor() -> Non
 
 def test_under_replay_what_is_sent_through_a_dead_attempts_gateway_is_appended_for_the_successor() -> None:
     """Section 6; R31."""
-    script = with_policy("replay")
+    script = with_policy(FailoverPolicy.REPLAY)
     stream = script.send(script.task(), b"a")
     script.read(script.task().failed())
     script.send(stream, b"between")
@@ -145,7 +143,7 @@ def test_under_replay_what_is_sent_through_a_dead_attempts_gateway_is_appended_f
 
 def test_under_replay_start_names_position_and_sequence_of_the_last_checkpoint() -> None:
     """Section 5.3: from the event position every frame whose epoch equals Start's."""
-    script = with_policy("replay")
+    script = with_policy(FailoverPolicy.REPLAY)
     script.send(script.task(), b"a", b"b")
     position = len(script.events_log[S0])
     script.checkpoint(handled_through=2, event_position=position)
@@ -156,7 +154,7 @@ def test_under_replay_start_names_position_and_sequence_of_the_last_checkpoint()
 
 def test_under_reset_unhandled_and_held_events_fail_with_task_not_running() -> None:
     """Section 6; R30."""
-    script = with_policy("reset")
+    script = with_policy(FailoverPolicy.RESET)
     stream = script.send(script.task(), b"unhandled")
     script.trigger()
     script.send(stream, b"held")
@@ -169,7 +167,7 @@ def test_under_reset_unhandled_and_held_events_fail_with_task_not_running() -> N
 
 def test_under_reset_a_dead_attempts_gateway_sends_nothing_and_never_raises() -> None:
     """R31."""
-    script = with_policy("reset")
+    script = with_policy(FailoverPolicy.RESET)
     stream = script.send(script.task(), b"a")
     script.read(script.task().failed())
     script.forget()
@@ -179,7 +177,7 @@ def test_under_reset_a_dead_attempts_gateway_sends_nothing_and_never_raises() ->
 
 def test_under_reset_every_attempt_has_a_stream_of_its_own_that_begins_at_0() -> None:
     """Section 5.4: per (epoch, attempt)."""
-    script = with_policy("reset")
+    script = with_policy(FailoverPolicy.RESET)
     script.send(script.task(), b"a", b"b")
     script.checkpoint(handled_through=2)
     task = script.hello()
@@ -191,7 +189,7 @@ def test_under_reset_every_attempt_has_a_stream_of_its_own_that_begins_at_0() ->
 
 def test_under_reset_the_failure_is_settled_before_the_coordinator_is_told() -> None:
     """R77: what the coordinator does in execution_attempt_failed may rely on it."""
-    script = with_policy("reset")
+    script = with_policy(FailoverPolicy.RESET)
     script.send(script.task(), b"a")
     script.forget()
     script.read(script.task().failed())
@@ -201,7 +199,7 @@ def test_under_reset_the_failure_is_settled_before_the_coordinator_is_told() -> 
 
 def test_a_region_failover_leaves_the_other_subtasks_streams_alone() -> None:
     """Section 8: its region."""
-    script = with_policy("reset")
+    script = with_policy(FailoverPolicy.RESET)
     stream = script.send(script.task(S1), b"a")
     script.read(script.task(S0).failed())
     assert stream.failure is None
@@ -209,7 +207,7 @@ def test_a_region_failover_leaves_the_other_subtasks_streams_alone() -> None:
 
 def test_under_global_a_failed_attempt_rolls_everybody_back() -> None:
     """Section 8: a region with one global operator fails over globally."""
-    script = with_policy("global")
+    script = with_policy(FailoverPolicy.GLOBAL)
     n = script.checkpoint()
     script.forget()
     task, other = script.task(S0), script.task(S1)
@@ -315,130 +313,8 @@ def test_a_failed_append_of_an_older_epoch_changes_nothing() -> None:
     assert script.effects == []
 
 
-# ---- budget and backoff
-
-
-def test_the_first_restart_does_not_wait() -> None:
-    """Section 8: none for the first."""
-    script = Script.running()
-    script.read(script.task().failed())
-    assert script.hello().started
-
-
-def test_a_later_start_waits_for_the_backoff() -> None:
-    """Section 8: the coordinator delays Start by the restart strategy's backoff."""
-    script = Script.running(restart=RestartStrategy(backoff_first=0.0, backoff_next=2.0))
-    script.read(script.task().failed())
-    script.hello()
-    script.read(script.task().failed())
-    task = script.hello()
-    assert not task.started
-    assert (script.core.deadline() or 0.0) <= script.now + 2.0
-    script.advance(1.9)
-    assert not task.started
-    script.advance(0.1)
-    assert task.started
-
-
-def test_a_later_epoch_waits_for_the_backoff() -> None:
-    """Section 8."""
-    script = Script.running(restart=RestartStrategy(backoff_first=3.0))
-    raised(script)
-    assert script.job.epoch is None
-    assert script.core.deadline() == script.now + 3.0
-    script.hello()  # meanwhile instances come
-    script.advance(3.0)
-    assert script.epoch.number == 2
-    assert script.task().started
-
-
-def test_past_the_budget_the_job_fails_with_the_last_cause() -> None:
-    """Section 8."""
-    script = Script.running(restart=RestartStrategy(budget=2))
-    for _ in range(2):
-        script.read(script.task().failed("earlier"))
-        script.advance(60.0)
-        script.hello()
-        script.advance(60.0)
-    stream = script.send(script.task(S1), b"a")
-    script.forget()
-    script.read(script.task().failed("the last straw"))
-    assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
-    assert "the last straw" in script.ended.cause
-    (finished,) = script.committed(JobFinished)
-    assert finished.outcome is JobOutcome.FAILED
-    assert isinstance(stream.failure, CoordinatorClosed)
-    assert Stop in {type(r) for r in script.appended(S1)}
-
-
-def test_past_the_budget_a_raising_coordinator_fails_the_job_too() -> None:
-    """Section 8."""
-    script = Script.running(restart=RestartStrategy(budget=1))
-    raised(script)
-    raised(script, "KeyError: last")
-    assert script.ended is not None
-    assert "KeyError: last" in script.ended.cause
-
-
-def test_delays_double_up_to_a_bound_and_begin_anew_after_a_quiet_window() -> None:
-    """Section 8: exponential delay, a budget per time."""
-    budget = RestartBudget(
-        RestartStrategy(backoff_first=0.0, backoff_next=1.0, backoff_max=3.0, budget=5, budget_window=100.0)
-    )
-    assert [budget.spend(0.0) for _ in range(6)] == [0.0, 1.0, 2.0, 3.0, 3.0, None]
-    assert budget.spend(100.0) == 0.0
-
-
-# ---- the start of a run
-
-
-def test_a_run_that_never_gets_all_its_subtasks_up_fails_and_names_them() -> None:
-    """Start timeout (settings of the job); G6: what it waits for is nameable."""
-    script = Script.begun(start_timeout=20.0)
-    script.read(RunStarted("run-1", "here"))
-    script.hello(S0)
-    script.advance(19.0)
-    assert script.ended is None
-    script.advance(1.0)
-    assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
-    assert "only 1 of 2 subtasks registered within 20 s (missing: op/1)" in script.ended.cause
-
-
-def test_the_start_timeout_counts_from_the_run_and_ends_when_all_have_registered() -> None:
-    """Start timeout: within which every subtask of a run must have registered for the first time."""
-    script = Script.begun(start_timeout=20.0)
-    script.advance(100.0)
-    script.read(RunStarted("run-1", "here"))
-    script.advance(19.0)
-    script.hello_all()
-    script.read(script.task().failed())
-    script.advance(100.0)
-    assert script.ended is None
-
-
-def test_a_newer_run_has_its_own_start_timeout() -> None:
-    """Start timeout; section 4, Run."""
-    script = Script.running(start_timeout=20.0)
-    script.read(RunStarted("run-2", "there"))
-    script.advance(21.0)
-    assert script.ended is not None
-
-
-def test_a_hello_of_an_older_run_is_no_registration_in_the_newer() -> None:
-    """Start timeout: every subtask of *that* run."""
-    script = Script.running(start_timeout=20.0)
-    script.write(RunStarted("run-2", "there"))
-    script.restart()
-    script.hello(S0, "run-2")
-    script.advance(21.0)
-    assert script.ended is not None
-    assert "missing: op/1" in script.ended.cause
-
-
-@pytest.mark.parametrize("policy", ["replay", "reset", "global"])
-def test_progress_comes_back_after_any_failover(policy: str) -> None:
+@pytest.mark.parametrize("policy", FailoverPolicy)
+def test_progress_comes_back_after_any_failover(policy: FailoverPolicy) -> None:
     """G6: once faults stop, checkpoints complete and held events flow."""
     script = with_policy(policy, checkpoint={"interval": 1000.0})
     for _ in range(3):

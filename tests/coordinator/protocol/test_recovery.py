@@ -6,7 +6,7 @@ from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, Restore
 from penstock.schemas.acks import RunStarted
 from penstock.schemas.checkpoints import EpochClaimed, RunClaimed
-from penstock.schemas.events import Reset, Start, Stop
+from penstock.schemas.events import FailoverPolicy, Reset, Start, Stop
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.settings import OperatorSettings
 from penstock.schemas.state import StateHandle
@@ -128,7 +128,7 @@ def test_a_new_epoch_is_told_to_every_partition_that_nobody_waits_in() -> None:
 
 def test_a_waiting_hello_gets_its_start_alone_when_the_failover_is_global() -> None:
     """Section 8 ◆: also when the failover is global."""
-    script = Script.running(OperatorSettings("op", 2, on_failover="global"))
+    script = Script.running(OperatorSettings("op", 2, on_failover=FailoverPolicy.GLOBAL))
     script.hello(S0)
     assert script.epoch.number == 2
     assert [type(r) for r in script.appended(S0)] == [Start]

@@ -1,0 +1,140 @@
+"""The restart budget, its backoff, and the start timeout of a run (protocol, section 8)."""
+
+from __future__ import annotations
+
+from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.inputs import CoordinatorRaised
+from penstock.coordinator.protocol.restarts import RestartBudget
+from penstock.schemas.acks import RunStarted
+from penstock.schemas.checkpoints import JobFinished, JobOutcome
+from penstock.schemas.errors import CoordinatorClosed
+from penstock.schemas.events import Stop
+from penstock.schemas.settings import RestartStrategy
+
+from .driver import S0, S1, Script
+
+
+def raised(script: Script, cause: str = "ValueError: no") -> None:
+    script.handle(CoordinatorRaised("op", script.job.history.epoch, "call_later", cause))
+
+
+# ---- budget and backoff
+
+
+def test_the_first_restart_does_not_wait() -> None:
+    """Section 8: none for the first."""
+    script = Script.running()
+    script.read(script.task().failed())
+    assert script.hello().started
+
+
+def test_a_later_start_waits_for_the_backoff() -> None:
+    """Section 8: the coordinator delays Start by the restart strategy's backoff."""
+    script = Script.running(restart=RestartStrategy(backoff_first=0.0, backoff_next=2.0))
+    script.read(script.task().failed())
+    script.hello()
+    script.read(script.task().failed())
+    task = script.hello()
+    assert not task.started
+    assert (script.core.deadline() or 0.0) <= script.now + 2.0
+    script.advance(1.9)
+    assert not task.started
+    script.advance(0.1)
+    assert task.started
+
+
+def test_a_later_epoch_waits_for_the_backoff() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(backoff_first=3.0))
+    raised(script)
+    assert script.job.epoch is None
+    assert script.core.deadline() == script.now + 3.0
+    script.hello()  # meanwhile instances come
+    script.advance(3.0)
+    assert script.epoch.number == 2
+    assert script.task().started
+
+
+def test_past_the_budget_the_job_fails_with_the_last_cause() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(budget=2))
+    for _ in range(2):
+        script.read(script.task().failed("earlier"))
+        script.advance(60.0)
+        script.hello()
+        script.advance(60.0)
+    stream = script.send(script.task(S1), b"a")
+    script.forget()
+    script.read(script.task().failed("the last straw"))
+    assert script.ended is not None
+    assert script.ended.ending is effects.Ending.FAILED
+    assert "the last straw" in script.ended.cause
+    (finished,) = script.committed(JobFinished)
+    assert finished.outcome is JobOutcome.FAILED
+    assert isinstance(stream.failure, CoordinatorClosed)
+    assert Stop in {type(r) for r in script.appended(S1)}
+
+
+def test_past_the_budget_a_raising_coordinator_fails_the_job_too() -> None:
+    """Section 8."""
+    script = Script.running(restart=RestartStrategy(budget=1))
+    raised(script)
+    raised(script, "KeyError: last")
+    assert script.ended is not None
+    assert "KeyError: last" in script.ended.cause
+
+
+def test_delays_double_up_to_a_bound_and_begin_anew_after_a_quiet_window() -> None:
+    """Section 8: exponential delay, a budget per time."""
+    budget = RestartBudget(
+        RestartStrategy(backoff_first=0.0, backoff_next=1.0, backoff_max=3.0, budget=5, budget_window=100.0)
+    )
+    assert [budget.spend(0.0) for _ in range(6)] == [0.0, 1.0, 2.0, 3.0, 3.0, None]
+    assert budget.spend(100.0) == 0.0
+
+
+# ---- the start of a run
+
+
+def test_a_run_that_never_gets_all_its_subtasks_up_fails_and_names_them() -> None:
+    """Start timeout (settings of the job); G6: what it waits for is nameable."""
+    script = Script.begun(start_timeout=20.0)
+    script.read(RunStarted("run-1", "here"))
+    script.hello(S0)
+    script.advance(19.0)
+    assert script.ended is None
+    script.advance(1.0)
+    assert script.ended is not None
+    assert script.ended.ending is effects.Ending.FAILED
+    assert "only 1 of 2 subtasks registered within 20 s (missing: op/1)" in script.ended.cause
+
+
+def test_the_start_timeout_counts_from_the_run_and_ends_when_all_have_registered() -> None:
+    """Start timeout: within which every subtask of a run must have registered for the first time."""
+    script = Script.begun(start_timeout=20.0)
+    script.advance(100.0)
+    script.read(RunStarted("run-1", "here"))
+    script.advance(19.0)
+    script.hello_all()
+    script.read(script.task().failed())
+    script.advance(100.0)
+    assert script.ended is None
+
+
+def test_a_newer_run_has_its_own_start_timeout() -> None:
+    """Start timeout; section 4, Run."""
+    script = Script.running(start_timeout=20.0)
+    script.read(RunStarted("run-2", "there"))
+    script.advance(21.0)
+    assert script.ended is not None
+
+
+def test_a_hello_of_an_older_run_is_no_registration_in_the_newer() -> None:
+    """Start timeout: every subtask of *that* run."""
+    script = Script.running(start_timeout=20.0)
+    script.write(RunStarted("run-2", "there"))
+    script.restart()
+    script.hello(S0, "run-2")
+    script.advance(21.0)
+    assert script.ended is not None
+    assert "missing: op/1" in script.ended.cause

@@ -1,0 +1,76 @@
+"""A record that the broker did not certainly take (protocol, section 6 ◆), and silent tasks (section 8)."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.schemas.acks import Hello
+from penstock.schemas.codec import encode
+from penstock.schemas.errors import AppendFailed
+from penstock.schemas.ids import SubtaskId
+from penstock.testing.local import LocalJob, announce_run
+from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
+from penstock.transport.ports import OnOutcome, Partition
+
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_recovered, wait_status
+
+
+class BreakingWriter(MemoryWriter):
+    """Once told to, takes nothing any more: the outcome of each append is an error."""
+
+    broken = threading.Event()
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        if self.broken.is_set() and partition.topic.endswith(".events"):
+            self.broken_for_good = True
+        if getattr(self, "broken_for_good", False):
+            if not self.broken.is_set():
+                raise AppendFailed("an earlier append failed, so nothing may follow")
+            self.broken.clear()
+            assert on_outcome is not None
+            on_outcome(None, AppendFailed("timed out"))
+            return
+        super().append(partition, value, key, on_outcome)
+
+
+class BreakingTransport(MemoryTransport):
+    def writer(self) -> MemoryWriter:
+        return BreakingWriter(self.broker, self.broker.now_ms)
+
+
+def test_an_append_without_a_certain_outcome_rolls_back_and_loses_nothing() -> None:
+    """Section 6 ◆: a global failover with a new producer."""
+    plan = Plan()
+    BreakingWriter.broken.clear()
+    with run(make_job(plan), BreakingTransport(MemoryBroker())) as running:
+        plan.wait_gateways(0)
+        BreakingWriter.broken.set()
+        plan.gateways[0].send_event(b"into the hole")
+        status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
+        assert "did not take a record" in status.last_failure
+        wait_recovered(running, plan)
+
+
+def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:
+    """Section 8: also killed on Spark, where a runner is there to do it."""
+    plan, told = Plan(), threading.Event()
+    killed: list[tuple[SubtaskId, str]] = []
+
+    def on_silent(subtask: SubtaskId, task: str, cause: str) -> None:
+        killed.append((subtask, task))
+        told.set()
+
+    job = make_job(plan)
+    job.heartbeat_interval, job.heartbeat_timeout = 0.05, 0.2
+    running = LocalJob(job, options=CoordinatorOptions(on_silent=on_silent), subtasks=False)
+    with running:
+        announce_run(running.transport, job, running.run_id)
+        writer = running.transport.writer()
+        hello = Hello("op", 0, running.run_id, "nonce", "the task", "host")
+        writer.append(Partition(job.settings.topics.acks, 0), encode(hello))
+        assert told.wait(PATIENCE_S)
+        assert killed == [(SubtaskId("op", 0), "the task")]
+        plan.wait_call("subtask_reset")
