@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from typing import Any
 
 import rich.console
@@ -16,6 +17,7 @@ class Console:
 
     def __init__(self, *, as_json: bool = False) -> None:
         self.as_json = as_json
+        self._stdout = sys.stdout
         # Tables keep their columns where there is no terminal to fit them to.
         self.rich = rich.console.Console(stderr=as_json, highlight=False, soft_wrap=False)
         if not self.rich.is_terminal:
@@ -41,4 +43,9 @@ class Console:
 
     def data(self, value: Any) -> None:
         """JSON on stdout."""
-        print(json.dumps(value, ensure_ascii=False, indent=2 if sys.stdout.isatty() else None), flush=True)
+        indent = 2 if self._stdout.isatty() else None
+        print(json.dumps(value, ensure_ascii=False, indent=indent), file=self._stdout, flush=True)
+
+    def stdout_kept(self) -> AbstractContextManager[object]:
+        """With --json, what users' coordinators print meanwhile goes to stderr: stdout has one JSON object."""
+        return redirect_stdout(sys.stderr) if self.as_json else nullcontext()

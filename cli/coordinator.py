@@ -44,7 +44,8 @@ def coordinator(
     subtasks go on, and wait for the next coordinator.
     """
     console = Console(as_json=as_json)
-    job = named(load_job(file), name, prefix)
+    with console.stdout_kept():
+        job = named(load_job(file), name, prefix)
     where = connection(broker, client_config)
     transport = where.transport()
     try:
@@ -59,6 +60,7 @@ def coordinator(
         service = CoordinatorService(make, job.restart)
         console.say(f"coordinating job {job.name}; Kafka at {where.bootstrap}")
         with (
+            console.stdout_kept(),
             interrupts_caught(),
             metrics_served(metrics_port, service.status, console.say, lambda: _numbers(service)),
             Display(console) as display,

@@ -27,12 +27,15 @@ def headline(status: JobStatus) -> str:
     handled = sum(s.handled for o in status.operators for s in o.subtasks)
     live = sum(s.phase == "running" for o in status.operators for s in o.subtasks)
     total = sum(o.parallelism for o in status.operators)
+    events = (
+        f", events of this epoch {sent} sent {handled} handled" if status.state in ("running", "failing-over") else ""
+    )
     took = f" ({status.last_duration_s * 1000:.0f} ms)" if status.last_duration_s >= 0 else ""
     return (
         f"{status.job}: {status.state}, epoch {status.epoch}, {live}/{total} subtasks, checkpoint"
         f" {status.last_completed if status.last_completed >= 0 else 'none'}{took}"
         f", {status.checkpoints_completed} completed, {status.checkpoints_aborted} aborted, failovers"
-        f" {status.failovers_region} region {status.failovers_global} global, events {sent} sent {handled} handled"
+        f" {status.failovers_region} region {status.failovers_global} global{events}"
     )
 
 
@@ -69,9 +72,10 @@ def waiting_lines(status: JobStatus) -> list[str]:
     ]
 
 
-def renderable(status: JobStatus, lines: list[str]) -> Group:
+def renderable(status: JobStatus, lines: list[str], progress: str = "") -> Group:
     """The whole display."""
     parts: list[Text | Table] = [Text(headline(status), style="bold"), subtask_table(status)]
+    parts += [Text(progress)] if progress else []
     parts += [Text(line, style="yellow", no_wrap=True, overflow="ellipsis") for line in waiting_lines(status)]
     if status.last_failure:
         parts.append(Text("last failure: " + first_line(status.last_failure), style="red", overflow="ellipsis"))
@@ -91,6 +95,7 @@ class Display:
         self._live = Live(console=console.rich, refresh_per_second=8, transient=False) if console.live else None
         self._lines: list[str] = []
         self._status: JobStatus | None = None
+        self._progress = ""
         self._told: tuple[object, ...] = ()
         self._told_at = 0.0
 
@@ -113,21 +118,22 @@ class Display:
                 self._lines = [*self._lines, text][-LINES_KEPT:]
                 self._redraw()
 
-    def update(self, status: JobStatus | None) -> None:
+    def update(self, status: JobStatus | None, progress: str = "") -> None:
+        """Shows a new status, and in a word how far the job's own work is, where that is known."""
         if status is None or status == self._status:
             return
-        self._status = status
+        self._status, self._progress = status, progress
         if self._live is not None:
             self._redraw()
             return
         happened = (status.state, status.epoch, status.failovers_region, status.failovers_global)
         if happened != self._told or time.monotonic() > self._told_at + LINE_EVERY_S:
             self._told, self._told_at = happened, time.monotonic()
-            self._console.say(headline(status))
+            self._console.say(headline(status) + (f"; {progress}" if progress else ""))
 
     def _redraw(self) -> None:
         assert self._live is not None
         if self._status is not None:
-            self._live.update(renderable(self._status, self._lines))
+            self._live.update(renderable(self._status, self._lines, self._progress))
         else:
             self._live.update(Group(*(Text(line, style="dim") for line in self._lines)))

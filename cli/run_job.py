@@ -49,7 +49,8 @@ def run(
     Without a broker the embedded one is started, and stays (penstock broker stop). Ctrl-C stops the job.
     """
     console = Console(as_json=as_json)
-    job = named(load_job(file), name, prefix)
+    with console.stdout_kept():
+        job = named(load_job(file), name, prefix)
     where = connection(broker, client_config, start=console)
     transport = where.transport()
     try:
@@ -64,6 +65,7 @@ def run(
     from .watching import follow, spark_session
 
     with (
+        console.stdout_kept(),
         spark_session(slots, f"penstock {job.name}") as spark,
         spark_integration.run(
             spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options

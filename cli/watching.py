@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -28,26 +28,26 @@ def spark_session(slots: int, name: str) -> Iterator[Any]:
             spark.stop()
 
 
-def follow(handle: JobHandle, display: Display) -> JobResult:
+def follow(handle: JobHandle, display: Display, progress: Callable[[], str] = str) -> JobResult:
     """Returns how the run ended, or raises what it ended with. Ctrl-C stops the job by message, and goes through."""
     try:
-        return _wait(handle, display)
+        return _wait(handle, display, progress)
     except KeyboardInterrupt:
         display.say("stopping the job in order; Ctrl-C again leaves at once")
         try:
             handle.stop(timeout=STOP_TIMEOUT_S)
-            _wait(handle, display)
+            _wait(handle, display, progress)
         except KeyboardInterrupt:
             os._exit(Exit.INTERRUPTED)  # Spark, its workers and an embedded broker end with this process
         raise
 
 
-def _wait(handle: JobHandle, display: Display) -> JobResult:
+def _wait(handle: JobHandle, display: Display, progress: Callable[[], str]) -> JobResult:
     while True:
         try:
             result = handle.wait(LOOK_EVERY_S)
         except TimeoutError:
             result = None
-        display.update(handle.status())
+        display.update(handle.status(), progress())
         if result is not None:
             return result

@@ -10,7 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..schemas.errors import Backpressure, ConfigurationError, CoordinatorClosed, EventTooLarge, StateError
+from ..schemas.errors import (
+    Backpressure,
+    ConfigurationError,
+    CoordinatorClosed,
+    EventTooLarge,
+    StateError,
+    UnreadableRecord,
+)
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
@@ -117,7 +124,7 @@ class OperatorHost:
             return None
         try:
             return self.spec.state_codec.decode(self._load_state(call.state))
-        except StateError as error:
+        except (StateError, UnreadableRecord) as error:
             raise StateError(
                 f"checkpoint {call.checkpoint_id} of job {self.job} cannot be restored: the state of the coordinator of"
                 f" {call.operator} cannot be read back: {error}. Name an older one: --from-checkpoint N (penstock"

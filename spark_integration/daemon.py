@@ -7,12 +7,27 @@ the modules loaded. Nothing here opens a client or starts a thread: neither surv
 from __future__ import annotations
 
 import gc
+import sys
+import zipimport
 
 import pyspark.worker  # noqa: F401  # what every worker runs
 from pyspark.daemon import manager
 
 from . import task  # noqa: F401  # the subtask client, confluent-kafka and fastavro with it
 
+
+def forget_archives() -> None:
+    """Drops what is remembered of zip files on the module path; what is needed of them again, is opened again.
+
+    Each new worker invalidates the import caches, and would read their directories (Spark's own ones) many times over:
+    a tenth of a second of work before it begins.
+    """
+    for path, finder in list(sys.path_importer_cache.items()):
+        if isinstance(finder, zipimport.zipimporter):
+            del sys.path_importer_cache[path]
+
+
 if __name__ == "__main__":
+    forget_archives()
     gc.freeze()  # what is loaded by now stays shared between the workers
     manager()

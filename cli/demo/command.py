@@ -186,7 +186,7 @@ class _Run:
                 kill_every_s=self.kill_every_s,
             ).start()
             try:
-                follow(handle, display)
+                follow(handle, display, lambda: _splits_done(handle.numbers(), len(work.splits)))
             finally:
                 injector.stop()
             status = handle.status()
@@ -195,3 +195,8 @@ class _Run:
     def _outcome(self, status: JobStatus | None, injector: Injector) -> Outcome:
         result: Result | None = read_result(self.folder / "result.json")
         return Outcome(self.name, self.work, result, status, dict(injector.injected))
+
+
+def _splits_done(numbers: dict[str, dict[str, float]], splits: int) -> str:
+    done = int(numbers.get(OPERATOR, {}).get("splits_done", 0))
+    return f"{done:,} of {splits:,} splits done ({100 * done // max(1, splits)} %)"

@@ -133,6 +133,7 @@ class HandOut(OperatorCoordinator):
             case {"done": int(number)}:
                 self.outstanding.setdefault(subtask, set()).discard(number)
                 self._fill(subtask)
+                self.context.metrics.set("splits_done", self.splits_done)
             case {"answer": _}:
                 self.answers.setdefault(subtask, []).append((context.belongs_to, event))
                 if attempt < 0:  # its subtask had finished before the restored checkpoint, which contains this
@@ -158,10 +159,14 @@ class HandOut(OperatorCoordinator):
                 raise ValueError(f"no request of this job: {request!r}")
         return self.progress()
 
+    @property
+    def splits_done(self) -> int:
+        return self.next - sum(map(len, self.outstanding.values()))
+
     def progress(self) -> dict[str, Any]:
         return {
             "splits": len(self._splits),
-            "done": self.next - sum(map(len, self.outstanding.values())),
+            "done": self.splits_done,
             "subtasks": self.context.parallelism,
             "live": len(self._live),
             "failed": self._failed,

@@ -92,6 +92,7 @@ def _trigger(job: JobState, request: SavepointRequest | None) -> None:
         stop=request is not None and request.stop,
         command=None if request is None else request.command,
         triggered_at=job.now,
+        log_triggered_at=job.clock.seconds,
         inbox_position=job.position,
         uncut=set(job.coordinated()),
         required=frozenset(slot.subtask for slot in live),
@@ -394,6 +395,9 @@ def announce_abort(job: JobState, pending: Pending, reason: str) -> None:
 def forget(job: JobState, pending: Pending, reason: str) -> None:
     """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
     job.statistics.aborted += 1
+    if job.next_trigger_at is None and any(slot.attempt and slot.attempt.finished for slot in job.live()):
+        # Without an interval nobody else asks for the checkpoint that contains an end.
+        job.next_trigger_at = job.now + job.settings.heartbeat_interval
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
     locations = {handle.location for handle in handles if handle is not None and handle.location is not None}
     if unnamed := sorted(locations - job.history.locations()):
@@ -414,9 +418,11 @@ def overdue(job: JobState) -> bool:
     """
     timeout = job.settings.checkpoint.timeout
     late = [p for p in job.current.pending.values() if job.now >= p.triggered_at + timeout]
-    log_was_away = job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval
+    away_s = 3 * job.settings.heartbeat_interval
     for pending in late:
         if pending.id in job.current.pending:
+            missed_s = timeout - (job.clock.seconds - pending.log_triggered_at)
+            log_was_away = max(missed_s, job.now - job.heartbeat_read_at) > away_s
             reason = f"not complete after {timeout:g} s; it waited for {waits_for(job, pending)}"
             abort(job, pending, reason, countable=not log_was_away)
     return bool(late)

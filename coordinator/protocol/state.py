@@ -121,6 +121,8 @@ class Pending:
     """Offset of the command that asked for it."""
     triggered_at: float
     """Monotonic seconds."""
+    log_triggered_at: float
+    """Log time, which stands still while the log is away."""
     inbox_position: int
     """First acks offset that no coordinator had been handed at the trigger."""
     uncut: set[str]

@@ -356,7 +356,7 @@ class SubtaskCore:
         expected = running.reading.due(running.reading.own_key)
         if marker.sequence != expected:
             return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
-        if marker.stop or self.phase is Phase.FINISHED:  # what it handled behind its end, no state would contain
+        if marker.stop:
             running.stopping = marker.checkpoint_id, offset
         skipped_from = running.reading.skipped_from
         position = offset + 1 if skipped_from is None else skipped_from

@@ -113,6 +113,17 @@ def test_a_state_that_is_gone_is_a_clear_error_that_names_the_way_out(url: str) 
         again.wait(PATIENCE_S)
 
 
+def test_a_state_that_its_codec_cannot_read_is_the_same_clear_error() -> None:
+    """Section 11, last row: not a failover that comes back for ever."""
+    plan = Plan()
+    plan.does["checkpoint_coordinator"] = lambda c, n, result: result.complete(b"no JSON")
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+    again = run(make_job(Plan(), state_codec="json"), running.transport, subtasks=False)
+    with again, pytest.raises(StateError, match=r"cannot be restored.*expected JSON.*--from-checkpoint"):
+        again.wait(PATIENCE_S)
+
+
 def test_a_checkpoint_waits_for_its_state_to_be_stored(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Section 7.6: stored first and named; G6: what it waits for is nameable."""
     plan = large_plan()

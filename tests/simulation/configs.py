@@ -98,6 +98,17 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"runs-{policy}", runs=4.0),
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
+            replace(
+                base,
+                name=f"everything-{policy}",
+                operators=2,
+                savepoints=0.5,
+                stops=0.3,
+                runs=1.0,
+                twins=4.0,
+                older=0.2,
+                coordinator_faults=3.0,
+            ),
         ]
     all_ += [
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),

@@ -16,9 +16,7 @@ from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.state import Phase, check_invariants
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
-from penstock.schemas.acks import AcksRecord
-from penstock.schemas.checkpoints import CheckpointLogRecord
-from penstock.schemas.codec import decode, encode
+from penstock.schemas.codec import encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, PositionUnavailable, StateError
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.user_codec import JsonCodec
@@ -27,6 +25,7 @@ from penstock.transport.ports import FencedLog, LogRecord, Partition
 
 from .checks import Violation
 from .pen import Pen
+from .records import decoded_ack, keyed
 from .users import NumberedCoordinator, UserRaised
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ class CoordinatorProcess:
         partitions = {s: world.event_partition(s) for s in settings.subtasks()}
         offsets = world.transport.offsets([*partitions.values(), world.acks])
         records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
-        log = tuple(_keyed(record) for record in records)
+        log = tuple(keyed(record) for record in records)
         older = sorted(History.of(log).checkpoints) if world.chance(world.config.older) else []
         names = [spec.name for spec in settings.topics.specs(settings.parallelism)]
         begin = inputs.Begin(
@@ -236,7 +235,7 @@ class CoordinatorProcess:
             return
         reader = self.world.transport.reader({self.world.acks: self.reread_at})
         for record in self._read(reader, min(3, self.blocked.end - self.reread_at)):
-            if (decoded := _decoded(record)) is not None:
+            if (decoded := decoded_ack(record)) is not None:
                 assert self.core.handle(inputs.Reread(record.offset, decoded), self.world.now) == []
                 check_invariants(self.core.job)
             self.reread_at = record.offset + 1
@@ -246,7 +245,7 @@ class CoordinatorProcess:
     def read_acks(self) -> None:
         assert self.reader is not None
         records = self._read(self.reader, self.world.rng.randint(1, 3))
-        self.mailbox.post_all([inputs.AckRead(r.offset, r.timestamp_ms, _decoded(r)) for r in records], 1_000_000)
+        self.mailbox.post_all([inputs.AckRead(r.offset, r.timestamp_ms, decoded_ack(r)) for r in records], 1_000_000)
 
     def _read(self, reader: MemoryReader, records_max: int) -> list[LogRecord]:
         """Only one that has a successor may find the acks topic truncated past itself: it breaks off."""
@@ -396,17 +395,3 @@ class CoordinatorProcess:
 
 def _identity(user: NumberedCoordinator) -> NumberedCoordinator:
     return user
-
-
-def _decoded(record: LogRecord) -> AcksRecord | None:
-    decoded = decode(record.value)
-    return decoded if isinstance(decoded, AcksRecord) else None
-
-
-def _keyed(record: LogRecord) -> tuple[str, CheckpointLogRecord | None]:
-    key = (record.key or b"").decode()
-    if record.value is None:
-        return key, None
-    decoded = decode(record.value)
-    assert isinstance(decoded, CheckpointLogRecord)
-    return key, decoded

@@ -57,8 +57,10 @@ class NumberedCoordinator(OperatorCoordinator):
         self.process.check_may_be_handed(self.operator)
         self.received[subtask].append(event)
         if self.world.config.pull:
+            if subtask not in self.gateways and self.process.raised:
+                return  # it raised in execution_attempt_ready just now, and will be rolled back
             if subtask not in self.gateways:
-                raise Violation(f"section 8: {event} of {self.operator}/{subtask} handed over before its gateway")
+                raise Violation(f"section 8: {event} of {self.operator}/{subtask} is handed over before its gateway")
             self.send(subtask)
 
     def checkpoint_coordinator(self, checkpoint_id: int, result: CheckpointResult) -> None:
@@ -70,7 +72,8 @@ class NumberedCoordinator(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         for s in self.subtasks:
             contained = self.world.checks.sent_in(checkpoint_id, SubtaskId(self.operator, s))
-            if missing := set(contained) - set(self.received[s]):
+            missing = set(contained) - set(self.received[s])
+            if missing and not self.process.raised:
                 raise Violation(
                     f"section 7.7: {self.operator} is told of {checkpoint_id} before it has {missing}, which belong to"
                     " it"

@@ -159,6 +159,24 @@ def raising_job(name: str, callback: str) -> Job:
     return job
 
 
+class SlowToSnapshot(Subtask):
+    """Slower than any checkpoint may be."""
+
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        time.sleep(0.6)
+        return 0
+
+
+def raising_when_told_of_an_abort(name: str) -> Job:
+    """Each checkpoint is aborted after one of its two subtasks has taken part."""
+    checkpoint = CheckpointSettings(interval=0.1, timeout=0.3, tolerable_failures=1000)
+    job = Job(name, checkpoint=checkpoint, restart=RestartStrategy(budget=2), heartbeat_interval=0.3)
+    raiser = partial(Raiser, "notify_checkpoint_aborted")
+    job.operator("raises", subtask=raiser, parallelism=1, state_codec="json")
+    job.operator("delays", subtask=SlowToSnapshot, parallelism=1, state_codec="json")
+    return job
+
+
 def reports_of(handle: JobHandle) -> dict[str, Any]:
     """The newest report of every subtask, by operator/subtask."""
     return {

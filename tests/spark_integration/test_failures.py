@@ -20,7 +20,15 @@ from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, JobFa
 from penstock.spark_integration import run
 from penstock.transport.kafka import KafkaConfig
 
-from .jobs import CHECKPOINT, Teller, counting_job, raising_job, wait_until, wait_until_counted
+from .jobs import (
+    CHECKPOINT,
+    Teller,
+    counting_job,
+    raising_job,
+    raising_when_told_of_an_abort,
+    wait_until,
+    wait_until_counted,
+)
 from .test_runs import FinishesAtOnce
 
 if TYPE_CHECKING:
@@ -42,7 +50,15 @@ def test_a_subtask_that_keeps_raising_fails_the_job_with_what_it_raised(
     assert handle.done()
 
 
-class RaisesInStart(OperatorCoordinator):
+def test_a_subtask_that_raises_when_told_of_an_abort_fails_the_job_too(
+    spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
+) -> None:
+    handle = run(spark, raising_when_told_of_an_abort(job_name), broker=kafka_broker.bootstrap)
+    with pytest.raises(JobFailed, match="as notify_checkpoint_aborted does"):
+        handle.wait(60)
+
+
+class RaisesWhenReady(OperatorCoordinator):
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Any) -> None:
         raise LookupError("no gateway is good enough")
 
@@ -51,7 +67,7 @@ def test_a_coordinator_that_keeps_raising_fails_the_job_with_what_it_raised(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
     job = Job(job_name, restart=RestartStrategy(budget=2))
-    job.operator("only", subtask=Subtask, coordinator=RaisesInStart, parallelism=1)
+    job.operator("only", subtask=Subtask, coordinator=RaisesWhenReady, parallelism=1)
     handle = run(spark, job, broker=kafka_broker.bootstrap)
     with pytest.raises(JobFailed, match="no gateway is good enough"):
         handle.wait(60)

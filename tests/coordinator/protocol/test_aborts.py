@@ -11,7 +11,7 @@ from penstock.schemas.events import CheckpointAborted, TriggerCheckpoint
 from penstock.schemas.settings import OperatorSettings
 from penstock.schemas.state import StateHandle
 
-from .driver import S0, S1, Script, names
+from .driver import INTERVAL, S0, S1, Script, names
 
 TIMEOUT = 60.0
 
@@ -179,6 +179,28 @@ def test_timeouts_in_which_the_own_heartbeats_did_not_arrive_do_not_count() -> N
     assert n not in script.pending
     assert script.epoch.number == 1
     assert script.job.failures_in_a_row == 0
+
+
+def test_an_outage_in_the_middle_of_a_checkpoint_excuses_its_timeout() -> None:
+    """Section 7.8: also where the broker is back when the time is over."""
+    script = Script.running(checkpoint={"tolerable_failures": 0})
+    script.live(5)
+    n = script.trigger()
+    for _ in range(int(TIMEOUT) - 10):
+        script.advance(1.0)
+    script.live(10)
+    assert n not in script.pending
+    assert script.epoch.number == 1
+
+
+def test_an_outage_excuses_a_timeout_shorter_than_itself() -> None:
+    """Section 7.8: a checkpoint that begins and ends while the broker is away."""
+    script = Script.running(checkpoint={"tolerable_failures": 0, "timeout": 2.0})
+    script.live(int(INTERVAL) - 3)
+    for _ in range(5):
+        script.advance(1.0)
+    assert script.job.statistics.aborted == 1
+    assert script.epoch.number == 1
 
 
 def test_progress_resumes_when_failures_are_rarer_than_a_checkpoint_takes() -> None:

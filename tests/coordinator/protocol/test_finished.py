@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.coordinator.protocol.state import SlotPhase
@@ -28,6 +30,24 @@ def test_a_checkpoint_that_contains_the_end_need_not_wait_for_the_interval() -> 
     script = Script.running()
     script.read(script.task().finished())
     assert len(script.pending) == 1
+
+
+@pytest.mark.parametrize("how", ["declined", "failover of another"])
+def test_it_is_asked_for_again_when_it_was_aborted_also_without_an_interval(how: str) -> None:
+    """G6; section 8: the finished instance waits for it."""
+    script = Script.running(checkpoint={"interval": None})
+    script.read(script.task(S0).finished())
+    (n,) = script.pending
+    if how == "declined":
+        script.read(script.task(S1).decline(n))
+    else:
+        script.hello(S1)
+    script.advance(5.0)
+    (again,) = script.pending
+    assert again > n
+    script.read(script.task(S0).ack(again, finished=True), script.task(S1).ack(again))
+    script.advance(1_000.0)
+    assert script.pending == {}
 
 
 def test_it_stays_live_until_then() -> None:

@@ -176,6 +176,15 @@ def test_what_a_savepoint_owes_is_in_the_savepoint(how: str) -> None:
     assert script.received() == [b"owed"]
 
 
+def test_a_savepoint_copies_nothing_of_a_subtask_that_has_acknowledged() -> None:
+    """Section 7.9; G7."""
+    script = Script.running()
+    n = script.savepoint()
+    script.read(script.task().frame(b"owed"), script.task().ack(n))
+    script.read(script.task().frame(b"later"))
+    assert script.pending[n].inbox == {}
+
+
 # ---- sequences
 
 

@@ -231,6 +231,15 @@ def test_a_live_instance_may_say_hello_again_after_a_takeover_at_no_cost() -> No
     assert script.job.restarts.spend(script.now) == 0.0  # nothing had been spent
 
 
+def test_that_hello_costs_nothing_under_policy_global_either() -> None:
+    """Section 8: one extra failover, not counted against the restart budget."""
+    script = Script.running(OperatorSettings("op", 1, on_failover=FailoverPolicy.GLOBAL))
+    script.restart()
+    script.hello()
+    assert script.epoch.number == 3
+    assert script.job.restarts.spend(script.now) == 0.0
+
+
 def test_the_hello_after_that_counts_again() -> None:
     """Section 8: one."""
     script = Script.running()
@@ -261,6 +270,20 @@ def test_events_of_the_epoch_before_lie_below_the_new_epochs_position() -> None:
     task = script.hello()
     assert task.start.event_position == end
     assert task.start.expected_sequence == 0
+
+
+def test_a_restored_checkpoint_of_an_earlier_epoch_names_no_position_in_the_new_one() -> None:
+    """Section 5.3: behind its position there are only void frames; sequences begin at 0 again (5.4)."""
+    script = Script.running()
+    script.send(script.task(), b"in the state")
+    n = script.checkpoint(event_position=2, handled_through=1)
+    script.send(script.task(), b"void")
+    end = len(script.events_log[S0])
+    crashed_coordinator(script)
+    start = script.hello().start
+    assert (start.checkpoint_id, start.event_position, start.expected_sequence) == (n, end, 0)
+    script.send(script.task(), b"new")
+    assert script.events(epoch=2) == [b"new"]
 
 
 def test_a_fresh_start_forgets_the_line_and_stays_fresh_after_a_crash() -> None:
