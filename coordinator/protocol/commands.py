@@ -31,6 +31,10 @@ def begin_due(job: JobState) -> bool:
 
 
 def _begin(job: JobState, offset: int, command: Command) -> None:
+    stops = command.kind in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
+    if stops and job.run is not None and offset < job.run[1]:
+        refuse(job, offset, f"the run that it was meant for ended before run {job.run[0]} began")
+        return
     match command.kind:
         case CommandKind.SAVEPOINT:
             job.savepoints.append(SavepointRequest(offset, stop=False))

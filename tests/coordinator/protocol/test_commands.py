@@ -6,7 +6,7 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, Restore, StateFailed
-from penstock.schemas.acks import Command, CommandKind
+from penstock.schemas.acks import Command, CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
 from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
 
@@ -138,6 +138,19 @@ def test_a_stop_is_not_executed_by_the_next_run() -> None:
     script.restart()
     assert script.ended is None
     assert script.dropped("command-executed-before") == 1
+
+
+@pytest.mark.parametrize("kind", [STOP, STOP_WITH])
+def test_a_stop_that_nobody_read_before_the_next_run_began_is_refused(kind: CommandKind) -> None:
+    """Section 8: it was meant for the run before."""
+    script = Script.running()
+    script.write(Command("late", kind, "", b"", "somebody"))
+    script.write(RunStarted("run-2", "host"))
+    script.restart()
+    script.hello_all("run-2")
+    assert script.ended is None
+    assert not script.pending
+    assert [(reply.command, reply.accepted) for reply in script.replies()] == [("late", False)]
 
 
 def test_stop_with_savepoint_ends_behind_the_savepoint() -> None:
