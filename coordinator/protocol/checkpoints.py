@@ -321,7 +321,9 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
 
 def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
     """Checkpoint ``n`` contains the subtask's end: it leaves, and whatever is still sent to it fails."""
+    stream = slot.stream
     sending.fail_stream(job, slot, TaskFinished(f"{slot.subtask} has finished"))
+    slot.stream = stream  # takes nothing more; what it has counted is still told
     for closed in slot.gateway.closed:
         sending.open_gateway(job, slot, closed)  # into nothing: what it holds is counted no more
     slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, Gateway()
