@@ -67,7 +67,9 @@ class Ledger:
 def _call(callback: Callable[[EventFuture], object], future: EventFuture) -> None:
     try:
         callback(future)
-    except Exception:
+    except KeyboardInterrupt:
+        raise
+    except BaseException:
         _log.exception("a callback of an event future raised")
 
 

@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +20,7 @@ from ..schemas.errors import (
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
+from ..schemas.texts import told
 from ..schemas.user_codec import Codec
 from .api import EventContext, OperatorCoordinator
 from .futures import EventFuture, Ledger
@@ -28,6 +28,7 @@ from .mailbox import Mailbox
 from .protocol import effects, inputs
 from .protocol.stream import EventStream
 from .timers import Timer, Timers
+from .workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ class OperatorHost:
         spec: CoordinatorSpec,
         mailbox: Mailbox,
         timers: Timers,
-        workers: ThreadPoolExecutor,
+        workers: Workers,
         load_state: LoadState,
         event_bytes_max: int,
     ) -> None:
@@ -115,8 +116,14 @@ class OperatorHost:
         codec = self.spec.codec
         try:
             answer = codec.encode(self.coordinator.handle_request(codec.decode(call.payload)))
-        except Exception as error:
-            return inputs.RequestAnswered(call.offset, False, f"{type(error).__name__}: {error}", b"")
+            if len(answer) > self.event_bytes_max:
+                raise EventTooLarge(
+                    f"the answer has {len(answer)} bytes, the broker takes at most {self.event_bytes_max}; ask for parts"
+                )
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return inputs.RequestAnswered(call.offset, False, told(error), b"")
         return inputs.RequestAnswered(call.offset, True, "answered", answer)
 
     def _state(self, call: effects.CallReset) -> Any:
@@ -153,7 +160,9 @@ class OperatorHost:
             self.settle(stream)
         try:
             self.coordinator.close()
-        except Exception:
+        except KeyboardInterrupt:
+            raise
+        except BaseException:
             _log.exception("job=%s operator=%s: close() of the coordinator raised", self.job, self.settings.name)
 
     def call_writable(self) -> None:
@@ -186,12 +195,13 @@ class OperatorHost:
     def guard(self, name: str, fn: Callable[[], object]) -> None:
         try:
             fn()
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() or a cancelled await of the user's ends no coordinator
             self.raised(name, error)
 
     def raised(self, callback: str, error: BaseException | str) -> None:
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        self.mailbox.post(inputs.CoordinatorRaised(self.settings.name, self.epoch, callback, text))
+        self.mailbox.post(inputs.CoordinatorRaised(self.settings.name, self.epoch, callback, told(error)))
 
     def after(self, delay_s: float, fn: Callable[[], object]) -> Timer:
         epoch = self.epoch
@@ -209,7 +219,7 @@ class OperatorHost:
             result, error = None, None
             try:
                 result = fn()
-            except Exception as raised:
+            except BaseException as raised:  # on_result must come, whatever it was
                 error = raised
             if epoch == self.epoch:
                 self.run("call_async", lambda: on_result(result, error))
@@ -267,8 +277,7 @@ class _Gateway:
 
     def fail_attempt(self, cause: BaseException | str) -> None:
         subtask = SubtaskId(self._host.settings.name, self._subtask)
-        text = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
-        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, text))
+        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, told(cause)))
 
     def __repr__(self) -> str:
         return f"<gateway to {self._ledger.stream.subtask} attempt {self._attempt}>"
@@ -291,8 +300,7 @@ class _Result:
 
     def fail(self, error: BaseException | str) -> None:
         self._once()
-        text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-        self._host.mailbox.post(inputs.StateFailed(self._host.settings.name, self._checkpoint_id, text))
+        self._host.mailbox.post(inputs.StateFailed(self._host.settings.name, self._checkpoint_id, told(error)))
 
     def _once(self) -> None:
         with self._lock:

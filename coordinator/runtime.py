@@ -12,7 +12,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import assert_never
 
@@ -32,6 +31,7 @@ from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle, epoch_of_location
 from ..schemas.status import JobStatus
+from ..schemas.texts import told
 from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
 from . import acks_reader
@@ -43,16 +43,14 @@ from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import Keyed
 from .protocol.inputs import Restore
+from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .status import job_status
 from .timers import Timers
 from .truncation import Truncation
+from .workers import Workers
 
 _log = logging.getLogger(__name__)
-
-_RECORD_HEADROOM = 2_048
-"""Bytes that a frame around one event may take."""
-
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOutcome:
@@ -85,7 +83,8 @@ class _Logs:
     events: Writer
     side: Writer
     """For heartbeats, status and replies, whose loss is harmless."""
-    events_epoch: int = 0
+    events_life: int = 0
+    """Which writer of events this is; what an earlier one could not append is known."""
 
 
 class CoordinatorRuntime:
@@ -104,10 +103,12 @@ class CoordinatorRuntime:
         self._specs = coordinators
         self._transport = transport
         self._topics = settings.topics
-        self._core = CoordinatorCore(settings, self.instance)
+        self._core = CoordinatorCore(settings, self.instance, transport.max_record_bytes)
         self._mailbox = Mailbox()
         self._timers = Timers(lambda: self._mailbox.post(_nothing))
-        self._workers = ThreadPoolExecutor(4, thread_name_prefix=f"{settings.name}-coordinator-worker")
+        self._workers = Workers(4, f"{settings.name}-storage")
+        self._user_workers = Workers(4, f"{settings.name}-call-async")
+        """Of their own: user code that waits must not keep states from being stored."""
         self._storage = StateStorage(settings.state_storage, settings.topics.root)
         self._hosts: dict[str, OperatorHost] = {}
         self._raised: deque[inputs.Input] = deque()
@@ -215,9 +216,9 @@ class CoordinatorRuntime:
                     self._specs[operator.name],
                     self._mailbox,
                     self._timers,
-                    self._workers,
+                    self._user_workers,
                     self._load_state,
-                    self._transport.max_record_bytes - _RECORD_HEADROOM,
+                    self._transport.max_record_bytes - RECORD_HEADROOM,
                 )
         self._feed(begin)
         self._acks_reader = AcksReader(self._transport, self._acks, self._core.job.position, self._mailbox)
@@ -288,6 +289,7 @@ class CoordinatorRuntime:
             case effects.ReplaceWriter():
                 self._logs.events.close(0.0)
                 self._logs.events = self._transport.writer()
+                self._logs.events_life += 1
             case effects.StoreState():
                 self._workers.submit(self._store, effect)
             case effects.DeleteStates():
@@ -325,18 +327,20 @@ class CoordinatorRuntime:
             host.call(call)
         except StateError:
             raise
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # sys.exit() or a cancelled await of the user's ends no coordinator
             callback = type(call).__name__.removeprefix("Call")
             _log.exception(
                 "job=%s operator=%s: the coordinator raised (%s)", self.settings.name, call.operator, callback
             )
-            text = f"{type(error).__name__}: {error}"
-            self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, text))
+            self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
         partition, epoch = self._event_partitions[subtask], self._core.job.history.epoch
         size = len(record.payload) if isinstance(record, EventFrame) else 0
         attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
+        life = self._logs.events_life
         if size:
             self._mailbox.count_unsent(subtask.operator, size)
 
@@ -344,12 +348,17 @@ class CoordinatorRuntime:
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
-                self._mailbox.post(inputs.AppendFailed(epoch, str(error)))
+                self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error))))
 
         try:
             self._logs.events.append(partition, encode(record), f"{subtask.index}:{attempt}".encode(), taken)
         except TransportError as error:
             taken(None, error)
+
+    def _append_failed(self, life: int, failed: inputs.AppendFailed) -> None:
+        """A writer fails with all that it had queued at once: it is replaced once."""
+        if life == self._logs.events_life:
+            self._feed(failed)
 
     def _append_aside(self, partition: Partition, record: Record, key: str = "") -> None:
         try:
@@ -392,8 +401,7 @@ class CoordinatorRuntime:
         try:
             self._storage.put(effect.location, effect.state)
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            self._mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, text))
+            self._mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, told(error)))
         else:
             handle = StateHandle(len(effect.state), location=effect.location)
             self._mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
@@ -442,7 +450,8 @@ class CoordinatorRuntime:
         self._mailbox.close()
         for host in self._hosts.values():
             host.close(self._outcome.cause)
-        self._workers.shutdown(wait=False, cancel_futures=True)
+        self._workers.close()
+        self._user_workers.close()
         if hasattr(self, "_logs"):
             keeps = 0.0 if self._outcome.ending is Ending.FENCED else 5.0
             self._logs.events.close(keeps)

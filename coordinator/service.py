@@ -74,8 +74,11 @@ class CoordinatorService:
     def _run(self) -> None:
         try:
             self._outcome = self._run_instances()
-        except BaseException as error:
+        except Exception as error:
             self._error = error
+        except BaseException as error:  # raised here, it must not go through whoever waits elsewhere
+            self._error = JobFailed(f"the coordinator's thread was ended by {type(error).__name__}: {error}")
+            self._error.__cause__ = error
         finally:
             self._done.set()
 
@@ -97,7 +100,11 @@ class CoordinatorService:
                 unknown = isinstance(error, OutcomeUnknown)  # of its very first commit: only a successor can tell
                 if first and isinstance(error, PenstockError) and not self._runtime.began and not unknown:
                     raise
+                if self._leaving.is_set():
+                    return CoordinatorOutcome(Ending.LEFT, f"its host asked it to leave, and it broke off: {error}")
                 self._pause(error)
+                if self._leaving.is_set():
+                    return CoordinatorOutcome(Ending.LEFT, "its host asked it to leave before it was started again")
             first = first and not self._runtime.began
 
     def _pause(self, error: Exception) -> None:

@@ -12,26 +12,24 @@ from ..schemas.events import Start
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
+from ..schemas.texts import recordable, told
 from ..schemas.user_codec import BytesCodec, Codec
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
 from .metrics import Metrics
 from .steps import Steps
 from .uploads import Storage
 
-_CAUSE_LENGTH_MAX = 4_000
 _FRAMES_MAX = 8
 
 
 def cause_of(error: BaseException) -> str:
     """An error as one text for people: what, and the last few places it came through."""
-    what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     if isinstance(error, PenstockError):
         places = ""
     else:
         frames = traceback.extract_tb(error.__traceback__)[-_FRAMES_MAX:]
         places = "".join(f"\n  {f.filename}:{f.lineno} in {f.name}: {f.line}" for f in frames)
-    text = what + places
-    return text if len(text) <= _CAUSE_LENGTH_MAX else text[: _CAUSE_LENGTH_MAX - 4] + " ..."
+    return recordable(told(error) + places)
 
 
 class Host:

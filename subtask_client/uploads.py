@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from ..schemas.texts import told
 from .protocol.inputs import StateRefused, StateStored
 
 logger = logging.getLogger("penstock.subtask")
@@ -92,7 +93,7 @@ class Uploads:
         except Exception as error:  # file systems raise what their libraries raise
             with self._lock:
                 self._wanted.discard(task.location)
-            self._done(StateRefused(task.checkpoint_id, task.location, f"{type(error).__name__}: {error}"))
+            self._done(StateRefused(task.checkpoint_id, task.location, told(error)))
             return
         with self._lock:
             wanted = task.location in self._wanted

@@ -41,8 +41,6 @@ from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
 IDS_RESERVED = 100
 """How many checkpoint ids an epoch reserves ahead of use."""
 
-_PART_BYTES_MAX = 256 * 1024
-
 
 # ---- trigger
 
@@ -140,7 +138,9 @@ def cut(job: JobState, done: StateCompleted) -> None:
 
 def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
     state = done.state
-    if state is None or len(state) <= job.settings.checkpoint.inline_state_max:
+    inline = sum(h.size for h in pending.states.values() if h is not None and h.inline is not None)
+    room = min(job.settings.checkpoint.inline_state_max, job.room.states_bytes - inline)  # they share one record
+    if state is None or len(state) <= room:
         pending.states[done.operator] = None if state is None else StateHandle(len(state), inline=state)
         return
     pending.storing.add(done.operator)
@@ -279,16 +279,29 @@ def _parts(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
                 assert last is not None, f"{subtask} neither acknowledged nor finished"
                 # The inbox range of an older savepoint has been handed over since.
                 snapshot = replace(last.subtasks[subtask], inbox=())
-            handle = snapshot.state
-            weight = 200 + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
-            weight += sum(len(part.payload) + len(part.lengths) for part in snapshot.inbox)
-            if batch and size + weight > _PART_BYTES_MAX:
-                yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
-                number, batch, size = number + 1, [], 0
-            batch.append(snapshot)
-            size += weight
+            for weight, piece in _pieces(snapshot, job.room.part_bytes):
+                if batch and size + weight > job.room.part_bytes:
+                    yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+                    number, batch, size = number + 1, [], 0
+                batch.append(piece)
+                size += weight
         yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
         number += 1
+
+
+def _pieces(snapshot: SubtaskSnapshot, bytes_max: int) -> Iterable[tuple[int, SubtaskSnapshot]]:
+    """A snapshot with its weight. What of a savepoint's inbox does not fit beside the rest follows in further pieces."""
+    handle, inbox = snapshot.state, snapshot.inbox
+    empty = 200
+    size = empty + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
+    begin = 0
+    for at, events in enumerate(inbox):
+        weight = 32 + len(events.payload) + len(events.lengths)
+        if size > empty and size + weight > bytes_max:
+            yield size, replace(snapshot, inbox=inbox[begin:at])
+            snapshot, begin, size = replace(snapshot, state=None, event_ranges=(), data_positions=()), at, empty
+        size += weight
+    yield size, replace(snapshot, inbox=inbox[begin:])
 
 
 def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Committed) -> None:

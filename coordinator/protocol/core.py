@@ -57,6 +57,7 @@ from .inputs import (
 )
 from .log_clock import LogClock
 from .restarts import RestartBudget
+from .room import RECORD_BYTES_MAX, room_in
 from .state import JobState, Phase, Slot, SlotPhase
 
 _OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.STOPPED, Ending.FAILED: JobOutcome.FAILED}
@@ -65,8 +66,9 @@ _OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.ST
 class CoordinatorCore:
     """Everything a job's coordinator decides. ``job`` may be read at any time between two calls."""
 
-    def __init__(self, settings: JobSettings, instance: str) -> None:
-        self.job = JobState(settings, instance, RestartBudget(settings.restart), LogClock(settings.heartbeat_interval))
+    def __init__(self, settings: JobSettings, instance: str, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
+        budget, clock = RestartBudget(settings.restart), LogClock(settings.heartbeat_interval)
+        self.job = JobState(settings, instance, budget, clock, room_in(settings, record_bytes_max))
 
     def handle(self, event: Input, now: float) -> list[Effect]:
         """What to do about ``event`` at monotonic second ``now``.

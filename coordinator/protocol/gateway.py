@@ -67,7 +67,7 @@ class Gateway:
         if below:
             self._held[max(below)] += queue
             return []
-        return merged(queue)
+        return queue
 
     def release_below(self, checkpoint_id: int) -> list[EventFrame]:
         """What lower ids hold, for the marker of ``checkpoint_id`` to stand behind: their own markers stand already."""
@@ -76,16 +76,18 @@ class Gateway:
             if lower < checkpoint_id:
                 released += self._held[lower]
                 self._held[lower] = []
-        return merged(released)
+        return released
 
 
-def merged(frames: list[EventFrame]) -> list[EventFrame]:
+def merged(
+    frames: list[EventFrame], events_max: int = FRAME_EVENTS_MAX, bytes_max: int = FRAME_BYTES_MAX
+) -> list[EventFrame]:
     """The same events in as few frames as fit, where a user's single sends had made many small ones."""
     out: list[EventFrame] = []
     run: list[EventFrame] = []
     count = size = 0
     for frame in frames:
-        if run and (count + frame.count > FRAME_EVENTS_MAX or size + len(frame.payload) > FRAME_BYTES_MAX):
+        if run and (count + frame.count > events_max or size + len(frame.payload) > bytes_max):
             out.append(_joined(run))
             run, count, size = [], 0, 0
         run.append(frame)

@@ -131,7 +131,14 @@ class History:
                 f"checkpoint {record.checkpoint_id} names {record.parts} parts and the checkpoint log holds"
                 f" {sorted(parts)}: the log is damaged; start from another checkpoint or with --fresh"
             )
-        subtasks = {SubtaskId(part.operator, s.subtask): s for part in parts.values() for s in part.subtasks}
+        subtasks: dict[SubtaskId, SubtaskSnapshot] = {}
+        for _, part in sorted(parts.items()):
+            for snapshot in part.subtasks:
+                subtask = SubtaskId(part.operator, snapshot.subtask)
+                first = subtasks.get(subtask)  # what its inbox has above a record's size is in further pieces
+                subtasks[subtask] = (
+                    snapshot if first is None else replace(first, inbox=(*first.inbox, *snapshot.inbox))
+                )
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)

@@ -6,6 +6,7 @@ from ...schemas.errors import EventNotHandled
 from ...schemas.events import EventFrame
 from ...schemas.ids import NO_ATTEMPT
 from .effects import Append, Settle
+from .gateway import merged
 from .state import JobState, Slot
 from .stream import EventStream
 
@@ -16,8 +17,7 @@ def send(job: JobState, stream: EventStream, events: list[bytes]) -> None:
         return
     slot = job.epoch.slots[stream.subtask]
     attempt = NO_ATTEMPT if slot.attempt is None else slot.attempt.id
-    settings = job.settings
-    frames = stream.accept(events, attempt, events_max=settings.frame_events_max, bytes_max=settings.frame_bytes_max)
+    frames = stream.accept(events, attempt, events_max=job.room.frame_events, bytes_max=job.room.frame_bytes)
     if slot.gateway.closed:
         for frame in frames:
             slot.gateway.hold(frame)
@@ -41,7 +41,7 @@ def append(job: JobState, slot: Slot, frames: list[EventFrame]) -> None:
 def open_gateway(job: JobState, slot: Slot, checkpoint_id: int) -> None:
     """Opens by id; what may go now is appended."""
     before = slot.gateway.closed
-    released = slot.gateway.open(checkpoint_id)
+    released = merged(slot.gateway.open(checkpoint_id), job.room.merged_events, job.room.merged_bytes)
     if checkpoint_id in before:
         job.current.held_bytes[slot.subtask.operator] -= sum(len(frame.payload) for frame in released)
         append(job, slot, released)
@@ -49,7 +49,7 @@ def open_gateway(job: JobState, slot: Slot, checkpoint_id: int) -> None:
 
 def release_below(job: JobState, slot: Slot, checkpoint_id: int) -> None:
     """Appends what lower ids hold: the marker of ``checkpoint_id`` is to stand behind it ◆."""
-    released = slot.gateway.release_below(checkpoint_id)
+    released = merged(slot.gateway.release_below(checkpoint_id), job.room.merged_events, job.room.merged_bytes)
     job.current.held_bytes[slot.subtask.operator] -= sum(len(frame.payload) for frame in released)
     append(job, slot, released)
 

@@ -24,6 +24,7 @@ from .history import Checkpoint, History, Keyed
 from .inputs import Committed
 from .log_clock import LogClock
 from .restarts import RestartBudget
+from .room import Room
 from .stream import EventStream
 
 
@@ -209,6 +210,7 @@ class JobState:
     """Unique to this coordinator instance."""
     restarts: RestartBudget
     clock: LogClock
+    room: Room = field(default_factory=Room)
     phase: Phase = Phase.NEW
     now: float = 0.0
     """Monotonic seconds of the input being handled."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
-from penstock.coordinator.protocol.state import Phase, SlotPhase
+from penstock.coordinator.protocol.state import Phase
 from penstock.schemas.acks import OperatorEventFrame
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, EpochClaimed, SubtaskSnapshot
 from penstock.schemas.codec import decode
@@ -291,10 +291,6 @@ class Checks:
         lines += [c.waits() for c in self.world.coordinators if c.alive]
         lines += [i.waits() for i in self.world.instances if i.alive]
         return "\n    ".join(lines)
-
-    def live_or_done(self, coordinator: CoordinatorProcess, subtask: SubtaskId) -> bool:
-        job = coordinator.core.job
-        return job.epoch is not None and job.epoch.slots[subtask].phase is not SlotPhase.ABSENT
 
 
 def _uids(frame: object) -> list[int]:

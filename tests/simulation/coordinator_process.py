@@ -17,7 +17,7 @@ from penstock.coordinator.protocol.state import Phase, check_invariants
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
 from penstock.schemas.codec import encode
-from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, PositionUnavailable, StateError
+from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
@@ -106,6 +106,8 @@ class CoordinatorProcess:
         except JobHasFinished as refusal:
             self.end(None, str(refusal))
             world.job_is_over()
+        except JobRefused as refusal:
+            raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
 
     # ---- the loop
 

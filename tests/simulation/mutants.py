@@ -14,6 +14,7 @@ from penstock.coordinator.protocol.gateway import Gateway
 from penstock.coordinator.protocol.state import Attempt, JobState
 from penstock.schemas.ids import SubtaskId
 from penstock.subtask_client.protocol.core import SubtaskCore
+from penstock.subtask_client.protocol.phases import Phase
 from penstock.subtask_client.protocol.reading import Reading
 
 Patches = list[tuple[object, str, Any]]
@@ -49,16 +50,24 @@ def _hand_over_at_once(job: JobState, delivery: Any) -> None:
     job.emit(delivery)
 
 
-def _say_hello_again(core: SubtaskCore, attempt: int) -> Any:
-    return core._start_over()
+def _say_hello_again() -> Patches:
+    superseded_by = SubtaskCore._superseded_by
+
+    def mutant(core: SubtaskCore, attempt: int) -> Any:
+        return superseded_by(core, attempt) if core.phase is Phase.NEW else core._start_over()
+
+    return [(SubtaskCore, "_superseded_by", mutant)]
 
 
 def _take_old_epochs() -> Patches:
     on_live_record = SubtaskCore._on_live_record
 
     def mutant(core: SubtaskCore, offset: int, record: Any) -> Any:
-        core.epoch_seen = -1
-        return on_live_record(core, offset, record)
+        seen = core.epoch_seen
+        core.epoch_seen = min(seen, record.epoch)
+        effects = on_live_record(core, offset, record)
+        core.epoch_seen = max(seen, core.epoch_seen)
+        return effects
 
     return [(SubtaskCore, "_on_live_record", mutant), (Reading, "refusal", lambda *_: None)]
 
@@ -111,8 +120,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "superseded-says-hello": Mutant(
         "section 4: a superseded attempt leaves and does not say Hello again",
-        lambda: [(SubtaskCore, "_superseded_by", _say_hello_again)],
-        "replay1",
+        _say_hello_again,
+        "twins-replay",
     ),
     "truncates-too-far": Mutant(
         "section 7.9: logs are truncated below the last completed checkpoint's positions",

@@ -1,0 +1,23 @@
+"""Texts on their way into records: an error's message may be of any size, and need not even be Unicode."""
+
+from __future__ import annotations
+
+TEXT_CHARS_MAX = 4_000
+
+
+def recordable(text: str) -> str:
+    """``text`` as a record can carry it: bounded, and without lone surrogates (they come from undecodable names)."""
+    if len(text) > TEXT_CHARS_MAX:
+        text = text[: TEXT_CHARS_MAX - 4] + " ..."
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def told(error: BaseException | str) -> str:
+    """What user code raised, or gave as a cause, in words that a record can carry."""
+    if isinstance(error, str):
+        return recordable(error)
+    try:
+        says = str(error)
+    except Exception:  # its own __str__ raises
+        says = ""
+    return recordable(f"{type(error).__name__}: {says}" if says else type(error).__name__)
