@@ -18,7 +18,7 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Subtask
 from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.testing.local import LocalJob, announce_run
+from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
 
 DEADLINE_S = 120.0
@@ -122,7 +122,7 @@ def running(
     bare = Job(job.name, checkpoint=job.checkpoint)
     bare.operator("counter", subtask=subtask, parallelism=parallelism)
     local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
-    announce_run(local.transport, job, local.run_id)
+    local.client.announce_run(local.run_id)
     context = multiprocessing.get_context("spawn")
     processes: list[BaseProcess] = [
         context.Process(target=_run_subtask, args=(bare, s, bootstrap, local.run_id, expected), daemon=True)

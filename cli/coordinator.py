@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ..coordinator.protocol.effects import Ending
-from ..coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
-from ..coordinator.service import CoordinatorService
+from ..coordinator.service import CoordinatorService, instances_of
 from ..schemas.errors import JobFailed
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, MetricsPortOption, connection
 from .console import Console
@@ -51,13 +50,7 @@ def coordinator(
     try:
         transport.check(CHECK_TIMEOUT_S)
         options = restore_options(job, transport, fresh, from_checkpoint)
-
-        def make(first: bool) -> CoordinatorRuntime:
-            return CoordinatorRuntime(
-                job.settings, job.coordinators, transport, options if first else CoordinatorOptions()
-            )
-
-        service = CoordinatorService(make, job.restart)
+        service = CoordinatorService(instances_of(job.settings, job.coordinators, transport, options), job.restart)
         console.say(f"coordinating job {job.name}; Kafka at {where.bootstrap}")
         with (
             console.stdout_kept(),

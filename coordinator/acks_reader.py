@@ -16,6 +16,8 @@ from .protocol.inputs import AckRead
 
 _log = logging.getLogger(__name__)
 
+_PATIENCE_S = 0.1
+"""How long ``close`` may have to wait for a read."""
 BACKLOG_MAX = 10_000
 """Records read ahead of the coordinator's thread."""
 
@@ -43,7 +45,7 @@ class AcksReader:
             reader = self._transport.reader({self._partition: self._position})
             try:
                 while not self._closing.is_set():
-                    records = reader.poll(0.5)
+                    records = reader.poll(_PATIENCE_S)
                     if records:
                         self._mailbox.post_all([_input_of(record) for record in records], BACKLOG_MAX)
             finally:

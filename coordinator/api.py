@@ -129,7 +129,10 @@ class OperatorCoordinator:
     context: CoordinatorContext
 
     def start(self) -> None:
-        """Called once per instance, before anything but an initial ``reset_to_checkpoint``."""
+        """Called once per instance, before anything but an initial ``reset_to_checkpoint``.
+
+        Where it raised it is called again, behind the reset of the failover that this led to.
+        """
 
     def close(self) -> None:
         """Release resources; errors are logged and ignored."""

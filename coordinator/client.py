@@ -9,13 +9,13 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from ..schemas.acks import Command, CommandKind
-from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.acks import Command, CommandKind, RunStarted
 from ..schemas.codec import decode, encode
 from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError, UnreadableRecord
 from ..schemas.status import CommandReply, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
+from .opening import read_log
 from .protocol.history import History
 
 STATUS_LOOK_BACK = 200
@@ -63,13 +63,8 @@ class JobClient:
 
     def history(self) -> History:
         """The job's checkpoint log, folded. Raises JobRefused where a record cannot be read."""
-        keyed = []
-        for record in self._transport.read_all(Partition(self.topics.checkpoints, 0)):
-            found = None if record.value is None else decode(record.value)
-            if found is not None and not isinstance(found, CheckpointLogRecord):
-                raise JobRefused(f"record {record.offset} of {record.partition} is a {type(found).__name__}: not ours")
-            keyed.append(((record.key or b"").decode(errors="replace"), found))
-        return History.of(keyed)
+        log = Partition(self.topics.checkpoints, 0)
+        return History.of(read_log(self.topics.job, self._transport, log, 60.0))
 
     def running(self, within_s: float = 5.0) -> bool:
         """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended."""
@@ -118,13 +113,21 @@ class JobClient:
             " executes it"
         )
 
-    def _write(self, command: Command) -> None:
+    def announce_run(self, run_id: str) -> None:
+        """Writes RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
+        self._write(RunStarted(run_id, socket.gethostname()))
+
+    def _write(self, record: Command | RunStarted) -> None:
         writer = self._transport.writer()
         failed: list[Exception] = []
         try:
-            writer.append(self._acks, encode(command), None, lambda _, e: failed.append(e) if e else None)
+            writer.append(self._acks, encode(record), None, lambda _, e: failed.append(e) if e else None)
             if not writer.flush(30.0) or failed:
-                raise failed[0] if failed else AppendFailed("the broker did not take the command within 30 s")
+                raise (
+                    failed[0]
+                    if failed
+                    else AppendFailed(f"the broker did not take a {type(record).__name__} within 30 s")
+                )
         finally:
             writer.close(0.0)
 

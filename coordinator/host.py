@@ -73,6 +73,10 @@ class OperatorHost:
         self._settled = threading.Condition()
         self._thread = threading.get_ident()
         self._writable: list[tuple[int, Callable[[], object]]] = []
+        self._broken = False
+        """It has raised and has not been reset since."""
+        self._owes_start = False
+        """start() is due and has not returned yet."""
         self.coordinator = spec.factory()
         if not isinstance(self.coordinator, OperatorCoordinator):
             raise ConfigurationError(
@@ -84,13 +88,29 @@ class OperatorHost:
     # ---- callbacks, on the coordinator's thread
 
     def call(self, call: effects.Call) -> None:
-        """Makes the callback. Whatever user code raises goes through."""
+        """Makes the callback. Whatever user code raises goes through; until it is reset it is not called again."""
+        if self._broken and not isinstance(call, effects.CallReset):
+            self._owes_start = self._owes_start or isinstance(call, effects.CallStart)
+            if isinstance(call, effects.CallRequest):
+                answer = inputs.RequestAnswered(call.offset, False, "the coordinator is being rolled back", b"")
+                self.mailbox.post(answer)
+            return
+        try:
+            self._call(call)
+        except BaseException:
+            self._broken = True
+            raise
+
+    def _call(self, call: effects.Call) -> None:
         user = self.coordinator
         match call:
             case effects.CallReset():
+                self._broken = False
                 user.reset_to_checkpoint(call.checkpoint_id, self._state(call))
+                if self._owes_start:
+                    self._start()
             case effects.CallStart():
-                user.start()
+                self._start()
             case effects.CallEvents():
                 context = EventContext(call.belongs_to)
                 decode = self.spec.codec.decode
@@ -110,6 +130,12 @@ class OperatorHost:
                 user.execution_attempt_failed(call.subtask, call.attempt, call.reason)
             case effects.CallRequest():
                 self.mailbox.post(self._answer(call))
+
+    def _start(self) -> None:
+        """Once; again, behind the reset, where it raised or was not reached."""
+        self._owes_start = True
+        self.coordinator.start()
+        self._owes_start = False
 
     def _answer(self, call: effects.CallRequest) -> inputs.RequestAnswered:
         """A request that user code refuses by raising concerns its sender alone: the job goes on."""

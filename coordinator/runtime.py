@@ -15,16 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from ..schemas.checkpoints import CheckpointLogRecord
-from ..schemas.codec import Record, decode, encode
+from ..schemas.codec import Record, encode
 from ..schemas.errors import (
     Fenced,
-    JobRefused,
     OutcomeUnknown,
     PenstockError,
     StateError,
     TransportError,
-    UnreadableRecord,
 )
 from ..schemas.events import EventFrame, EventsRecord, Start, Stop
 from ..schemas.ids import SubtaskId
@@ -32,16 +29,15 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle, epoch_of_location
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
-from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Transport, Writer
+from ..transport.ports import FencedLog, Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
-from . import acks_reader
+from . import acks_reader, opening
 from .acks_reader import AcksReader
 from .host import CoordinatorSpec, OperatorHost
 from .mailbox import Item, Mailbox
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
-from .protocol.history import Keyed
 from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
@@ -51,6 +47,7 @@ from .truncation import Truncation
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOutcome:
@@ -66,6 +63,8 @@ class CoordinatorOptions:
 
     restore: Restore = Restore.LATEST
     restore_checkpoint: int = -1
+    continues: bool = False
+    """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
     status_interval_s: float = 1.0
     on_silent: Callable[[SubtaskId, str, str], None] | None = None
     """Called with (subtask, task, cause) when an attempt is failed as silent: end its task, if you can."""
@@ -119,7 +118,7 @@ class CoordinatorRuntime:
         self._status = job_status(self._core.job)
         self._truncation = Truncation(self._truncate, lambda work: self._workers.submit(_logged, work))
         self._leaving = threading.Event()
-        self._event_partitions = {s: Partition(self._topics.events(s.operator), s.index) for s in settings.subtasks()}
+        self._event_partitions = opening.event_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
         self._perform_log = _log.getChild(settings.name)
@@ -204,7 +203,8 @@ class CoordinatorRuntime:
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
         self._transport.create_topics(self._topics.specs(settings.parallelism), deadline_s)
-        self._look_before_claiming()
+        if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
+            opening.check_may_start(settings, self._transport, self.options.restore, self.options.restore_checkpoint)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
         begin = self._begin()
@@ -224,47 +224,16 @@ class CoordinatorRuntime:
         self._acks_reader = AcksReader(self._transport, self._acks, self._core.job.position, self._mailbox)
         self._acks_reader.start()
 
-    def _look_before_claiming(self) -> None:
-        """A start that will be refused must not fence the coordinator that is at work."""
-        try:
-            begin = self._begin(timeout_s=5.0)
-        except JobRefused:
-            raise
-        except TransportError:
-            return  # an open transaction may hide the log's end until the claim aborts it
-        CoordinatorCore(self.settings, self.instance).handle(begin, time.monotonic())
-
-    def _begin(self, timeout_s: float | None = None) -> inputs.Begin:
-        timeout_s = timeout_s or self.options.deadline_s
-        names = [spec.name for spec in self._topics.specs(self.settings.parallelism)]
-        described = self._transport.describe_topics(names, timeout_s)
-        offsets = self._transport.offsets([*self._event_partitions.values(), self._acks], timeout_s)
-        records = self._transport.read_all(Partition(self._topics.checkpoints, 0), timeout_s)
-        return inputs.Begin(
-            tuple(self._readable(record) for record in records),
-            {name: info.topic_id for name, info in described.items()},
-            {subtask: _offsets(offsets[partition]) for subtask, partition in self._event_partitions.items()},
-            _offsets(offsets[self._acks]),
-            int(time.time() * 1000),
-            self.options.restore,
-            self.options.restore_checkpoint,
+    def _begin(self) -> inputs.Begin:
+        options = self.options
+        return opening.read_begin(
+            self.settings,
+            self._transport,
+            options.restore,
+            options.restore_checkpoint,
+            continues=options.continues,
+            timeout_s=options.deadline_s,
         )
-
-    def _readable(self, record: LogRecord) -> Keyed:
-        """An unreadable record in *this* log refuses the start: an older version must not overlook a checkpoint."""
-        key = (record.key or b"").decode(errors="replace")
-        if record.value is None:
-            return key, None
-        try:
-            decoded = decode(record.value)
-        except UnreadableRecord as error:
-            raise JobRefused(
-                f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock"
-                f" that wrote it, or purge the job (penstock purge {self.settings.name})"
-            ) from error
-        if not isinstance(decoded, CheckpointLogRecord):
-            raise JobRefused(f"record {record.offset} of {record.partition} is a {type(decoded).__name__}: not ours")
-        return key, decoded
 
     # ---- effects
 
@@ -472,7 +441,3 @@ def _logged(work: Callable[..., None], *args: object) -> None:
     except Exception as error:
         level = logging.WARNING if isinstance(error, PenstockError) else logging.ERROR
         _log.log(level, "%s failed: %s", getattr(work, "__name__", work), error)
-
-
-def _offsets(found: OffsetRange) -> inputs.Offsets:
-    return inputs.Offsets(found.begin, found.end)

@@ -5,19 +5,39 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from ..schemas.errors import JobFailed, JobHasFinished, JobRefused, OutcomeUnknown, PenstockError, StateError
-from ..schemas.settings import RestartStrategy
+from ..schemas.settings import JobSettings, RestartStrategy
 from ..schemas.status import JobStatus
+from ..transport.ports import Transport
+from .host import CoordinatorSpec
 from .protocol.effects import Ending
+from .protocol.inputs import Restore
 from .protocol.restarts import RestartBudget
-from .runtime import CoordinatorOutcome, CoordinatorRuntime
+from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
 
 _log = logging.getLogger(__name__)
 
 MakeRuntime = Callable[[bool], CoordinatorRuntime]
 """Makes an instance; told whether it is the first, because a later one resumes whatever the first was told."""
+
+
+def instances_of(
+    settings: JobSettings,
+    coordinators: Mapping[str, CoordinatorSpec],
+    transport: Transport,
+    options: CoordinatorOptions | None = None,
+) -> MakeRuntime:
+    """Makes instances of one job's coordinator: the first as ``options`` say, later ones go on where it broke off."""
+    first_options = options or CoordinatorOptions()
+    later_options = replace(first_options, restore=Restore.LATEST, restore_checkpoint=-1, continues=True)
+
+    def make(first: bool) -> CoordinatorRuntime:
+        return CoordinatorRuntime(settings, coordinators, transport, first_options if first else later_options)
+
+    return make
 
 
 class CoordinatorService:
@@ -93,7 +113,7 @@ class CoordinatorService:
             except JobHasFinished as finished:
                 if first:
                     raise
-                return CoordinatorOutcome(Ending.FINISHED, str(finished))  # its predecessor had come that far
+                return CoordinatorOutcome(Ending(finished.outcome), finished.cause)  # its predecessor came that far
             except (JobRefused, StateError):
                 raise
             except Exception as error:

@@ -89,7 +89,13 @@ class JobRefused(JobError):
 
 
 class JobHasFinished(JobRefused):
-    """Every subtask's end is in a completed checkpoint: there is nothing to resume."""
+    """There is nothing to resume: every subtask's end is in a completed checkpoint, or the run has ended meanwhile."""
+
+    def __init__(self, message: str, outcome: str = "finished", cause: str = "") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        """finished, stopped or failed."""
+        self.cause = cause
 
 
 class JobFailed(JobError):

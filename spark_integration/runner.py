@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,16 +11,14 @@ from typing import TYPE_CHECKING, Literal
 from pyspark import SparkContext, SparkFiles
 
 from ..coordinator.client import JobClient
-from ..coordinator.protocol.inputs import Restore
-from ..coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
-from ..coordinator.service import CoordinatorService
+from ..coordinator.opening import check_may_start
+from ..coordinator.runtime import CoordinatorOptions
+from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
-from ..schemas.acks import RunStarted
-from ..schemas.codec import encode
-from ..schemas.errors import AppendFailed, ConfigurationError
+from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
 from ..transport.kafka import KafkaConfig, KafkaTransport
-from ..transport.ports import Partition, Transport
+from ..transport.ports import Transport
 from .checks import check_session, classic_context, facts_of
 from .handle import JobHandle
 from .spark_job import SparkJob
@@ -86,10 +83,13 @@ def _started(
     options: CoordinatorOptions | None,
     stop_timeout_s: float,
 ) -> JobHandle:
-    announce_run(transport, job, plan.run)
-    silent = _Silent()
-    service = _service(job, transport, options or CoordinatorOptions(), silent) if coordinated_here else None
+    options = options or CoordinatorOptions()
+    if coordinated_here:
+        check_may_start(plan.settings, transport, options.restore, options.restore_checkpoint)
     client = JobClient(transport, job.name, job.prefix)
+    client.announce_run(plan.run)
+    silent = _Silent()
+    service = _service(job, transport, options, silent) if coordinated_here else None
     spark_job = SparkJob(context, plan)
     parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, stop_timeout_s)
     supervisor = silent.supervisor = Supervisor(context, parts)
@@ -119,13 +119,7 @@ def _service(job: Job, transport: Transport, options: CoordinatorOptions, silent
             also(subtask, task, cause)
 
     first_options = dataclasses.replace(options, on_silent=on_silent)
-    # Whatever the first instance restored from, its successors resume.
-    later_options = dataclasses.replace(first_options, restore=Restore.LATEST, restore_checkpoint=-1)
-
-    def make(first: bool) -> CoordinatorRuntime:
-        return CoordinatorRuntime(job.settings, job.coordinators, transport, first_options if first else later_options)
-
-    return CoordinatorService(make, job.restart)
+    return CoordinatorService(instances_of(job.settings, job.coordinators, transport, first_options), job.restart)
 
 
 def _await_beginning(service: CoordinatorService) -> None:
@@ -137,21 +131,6 @@ def _await_beginning(service: CoordinatorService) -> None:
     except BaseException:
         service.leave()
         raise
-
-
-def announce_run(transport: Transport, job: Job, run_id: str) -> None:
-    """Writes RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
-    writer = transport.writer()
-    failed: list[Exception] = []
-    try:
-        record = encode(RunStarted(run_id, socket.gethostname()))
-        acks = Partition(job.settings.topics.acks, 0)
-        writer.append(acks, record, None, lambda _, error: failed.append(error) if error else None)
-        if not writer.flush(ANNOUNCE_TIMEOUT_S) or failed:
-            why = failed[0] if failed else f"no answer within {ANNOUNCE_TIMEOUT_S:g} s"
-            raise AppendFailed(f"the start of run {run_id} of job {job.name!r} could not be written: {why}")
-    finally:
-        writer.close(0.0)
 
 
 def _kafka_config(broker: str | KafkaConfig, client_settings: Mapping[str, str] | None) -> KafkaConfig:

@@ -13,17 +13,16 @@ from collections.abc import Callable
 from types import TracebackType
 
 from ..coordinator.client import JobClient
-from ..coordinator.runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
-from ..coordinator.service import CoordinatorService
+from ..coordinator.opening import check_may_start
+from ..coordinator.runtime import CoordinatorOptions, CoordinatorOutcome
+from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
-from ..schemas.acks import RunStarted
-from ..schemas.codec import encode
-from ..schemas.errors import AppendFailed, JobFailed
+from ..schemas.errors import JobFailed
 from ..schemas.ids import SubtaskId
 from ..schemas.status import JobStatus
 from ..subtask_client.runtime import SubtaskRuntime
 from ..transport.memory import MemoryBroker, MemoryTransport
-from ..transport.ports import Partition, Transport
+from ..transport.ports import Transport
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +50,8 @@ class LocalJob:
         self.transport = transport or MemoryTransport(MemoryBroker())
         self.run_id = uuid.uuid4().hex
         self.client = JobClient(self.transport, job.name, job.prefix)
-        self.service = self._service(options) if coordinator else None
+        self._options = options or CoordinatorOptions()
+        self.service = self._service(self._options) if coordinator else None
         self._stop = threading.Event()
         self._threads = (
             [threading.Thread(target=self._run_subtask, args=(s,), daemon=True) for s in self.settings.subtasks()]
@@ -59,17 +59,16 @@ class LocalJob:
             else []
         )
 
-    def _service(self, options: CoordinatorOptions | None) -> CoordinatorService:
-        def make(first: bool) -> CoordinatorRuntime:
-            chosen = options if first else CoordinatorOptions()
-            return CoordinatorRuntime(self.settings, self.job.coordinators, self.transport, chosen)
-
-        return CoordinatorService(make, self.settings.restart)
+    def _service(self, options: CoordinatorOptions) -> CoordinatorService:
+        made = instances_of(self.settings, self.job.coordinators, self.transport, options)
+        return CoordinatorService(made, self.settings.restart)
 
     def start(self) -> LocalJob:
         self.transport.create_topics(self.settings.topics.specs(self.settings.parallelism))
+        if self.service is not None:
+            check_may_start(self.settings, self.transport, self._options.restore, self._options.restore_checkpoint)
         if self._threads:
-            announce_run(self.transport, self.job, self.run_id)
+            self.client.announce_run(self.run_id)
         if self.service is not None:
             self.service.start()
         for thread in self._threads:
@@ -143,15 +142,3 @@ class LocalJob:
             except Exception as error:
                 _log.warning("job=%s subtask=%s: started again after %r", self.job.name, subtask, error)
                 self._stop.wait(_RETRY_PAUSE_S)
-
-
-def announce_run(transport: Transport, job: Job, run_id: str) -> None:
-    """Writes RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
-    record = RunStarted(run_id, "local threads")
-    writer = transport.writer()
-    try:
-        writer.append(Partition(job.settings.topics.acks, 0), encode(record))
-        if not writer.flush(30.0):
-            raise AppendFailed(f"the start of run {run_id} of job {job.name} could not be written within 30 s")
-    finally:
-        writer.close(0.0)

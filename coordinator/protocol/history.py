@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...schemas.checkpoints import (
     CheckpointCompleted,
@@ -136,9 +136,7 @@ class History:
             for snapshot in part.subtasks:
                 subtask = SubtaskId(part.operator, snapshot.subtask)
                 first = subtasks.get(subtask)  # what its inbox has above a record's size is in further pieces
-                subtasks[subtask] = (
-                    snapshot if first is None else replace(first, inbox=(*first.inbox, *snapshot.inbox))
-                )
+                subtasks[subtask] = snapshot if first is None else replace(first, inbox=(*first.inbox, *snapshot.inbox))
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)

@@ -47,6 +47,8 @@ class Begin:
     """Wall clock at this input, milliseconds since 1970."""
     restore: Restore = Restore.LATEST
     restore_checkpoint: int = -1
+    continues: bool = False
+    """Whether this instance follows one that broke off: then a job that has ended stays ended."""
 
 
 @dataclass(frozen=True, slots=True)

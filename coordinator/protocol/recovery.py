@@ -51,6 +51,12 @@ def _check_topics(job: JobState, begin: Begin) -> None:
 
 def _check_unfinished(job: JobState, begin: Begin) -> None:
     finished, last = job.history.finished, job.history.last
+    if begin.continues and finished is not None:
+        raise JobHasFinished(
+            f"job {job.settings.name} has ended ({finished.outcome.value}): {finished.cause}",
+            finished.outcome.value,
+            finished.cause,
+        )
     if begin.restore is Restore.LATEST and finished is not None and finished.outcome is JobOutcome.FINISHED and last:
         raise JobHasFinished(
             f"job {job.settings.name} has finished: checkpoint {last.id} contains the end of every subtask. Start it"

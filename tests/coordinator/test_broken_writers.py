@@ -9,7 +9,7 @@ from penstock.schemas.acks import Hello
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import AppendFailed
 from penstock.schemas.ids import SubtaskId
-from penstock.testing.local import LocalJob, announce_run
+from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
 from penstock.transport.ports import OnOutcome, Partition
 
@@ -67,7 +67,7 @@ def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:
     job.heartbeat_interval, job.heartbeat_timeout = 0.05, 0.2
     running = LocalJob(job, options=CoordinatorOptions(on_silent=on_silent), subtasks=False)
     with running:
-        announce_run(running.transport, job, running.run_id)
+        running.client.announce_run(running.run_id)
         writer = running.transport.writer()
         hello = Hello("op", 0, running.run_id, "nonce", "the task", "host")
         writer.append(Partition(job.settings.topics.acks, 0), encode(hello))

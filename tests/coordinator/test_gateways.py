@@ -17,7 +17,7 @@ from penstock.schemas.errors import (
     RolledBack,
     TaskNotRunning,
 )
-from penstock.testing.local import LocalJob, announce_run
+from penstock.testing.local import LocalJob
 from penstock.transport.ports import Partition
 
 from .jobs import (
@@ -206,7 +206,7 @@ def test_futures_settle_however_the_coordinator_ends(how: str) -> None:
     try:
         settled = threading.Event()
         running.run_id = "run-1"
-        announce_run(running.transport, running.job, running.run_id)
+        running.client.announce_run(running.run_id)
         hello(running)
         plan.wait_gateways(0)
         future = plan.gateways[0].send_event(b"nobody handles it")

@@ -74,7 +74,7 @@ def test_a_callback_that_raises_is_a_global_failover_and_the_job_goes_on(callbac
         status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
         assert status.failovers_global >= 1
         wait_recovered(running, plan)
-        assert plan.count("start") == 1
+        assert plan.count("start") == (2 if callback == "start" else 1)  # again where it had raised
 
 
 def test_the_status_names_callback_and_error() -> None:

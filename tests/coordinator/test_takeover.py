@@ -150,8 +150,8 @@ def test_a_record_in_the_checkpoint_log_that_is_not_ours_refuses_the_start(value
     running = run(make_job(plan), subtasks=False)
     running.transport.create_topics(running.settings.topics.specs(running.settings.parallelism))
     broken(running, running.settings.topics.checkpoints, value)
-    with running, pytest.raises(JobRefused, match=r"record 0 of penstock\.job\.checkpoints\[0\]"):
-        running.wait(PATIENCE_S)
+    with pytest.raises(JobRefused, match=r"record 0 of penstock\.job\.checkpoints\[0\]"):
+        running.start()
     assert plan.calls == []
 
 
@@ -174,8 +174,8 @@ def test_a_recreated_topic_refuses_the_start() -> None:
     transport, topics = running.transport, running.settings.topics
     transport.delete_topics([topics.acks])
     again = run(make_job(plan), transport, subtasks=False)
-    with again, pytest.raises(JobRefused, match=r"penstock\.job\.acks is not the one"):
-        again.wait(PATIENCE_S)
+    with pytest.raises(JobRefused, match=r"penstock\.job\.acks is not the one"):
+        again.start()
 
 
 def test_a_job_that_was_run_before_resumes_from_its_last_completed_checkpoint() -> None:

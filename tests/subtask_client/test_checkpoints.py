@@ -15,8 +15,8 @@ from penstock.schemas.acks import (
 from penstock.schemas.state import StateHandle
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
-from penstock.subtask_client.protocol.phases import Phase
 from penstock.subtask_client.protocol.effects import Departure
+from penstock.subtask_client.protocol.phases import Phase
 
 
 def test_the_ack_says_all_that_a_restore_needs(d, wire):

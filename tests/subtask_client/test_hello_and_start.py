@@ -7,8 +7,8 @@ import pytest
 from penstock.schemas.acks import Failed, Heartbeat, Hello
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
-from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
 from penstock.subtask_client.protocol.effects import Departure
+from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
 
 
 def test_an_instance_notes_the_end_of_its_partition_before_it_says_hello_and_reads_from_there(d, wire):

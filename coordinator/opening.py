@@ -1,0 +1,92 @@
+"""What a coordinator looks at before it begins: its checkpoint log to the end, and what the topics hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.codec import decode
+from ..schemas.errors import JobRefused, TransportError, UnreadableRecord
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import JobSettings
+from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
+from .protocol.core import CoordinatorCore
+from .protocol.history import Keyed
+from .protocol.inputs import Begin, Offsets, Restore
+
+_LOOK_TIMEOUT_S = 5.0
+
+
+def event_partitions(settings: JobSettings) -> Mapping[SubtaskId, Partition]:
+    """Each subtask's partition."""
+    return {s: Partition(settings.topics.events(s.operator), s.index) for s in settings.subtasks()}
+
+
+def read_begin(
+    settings: JobSettings,
+    transport: Transport,
+    restore: Restore,
+    restore_checkpoint: int,
+    *,
+    continues: bool = False,
+    timeout_s: float,
+) -> Begin:
+    """The input that a core begins with. Raises JobRefused where the checkpoint log cannot be read."""
+    topics, partitions = settings.topics, event_partitions(settings)
+    described = transport.describe_topics([spec.name for spec in topics.specs(settings.parallelism)], timeout_s)
+    acks = Partition(topics.acks, 0)
+    offsets = transport.offsets([*partitions.values(), acks], timeout_s)
+    return Begin(
+        tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s)),
+        {name: info.topic_id for name, info in described.items()},
+        {subtask: _offsets(offsets[partition]) for subtask, partition in partitions.items()},
+        _offsets(offsets[acks]),
+        int(time.time() * 1000),
+        restore,
+        restore_checkpoint,
+        continues,
+    )
+
+
+def read_log(job: str, transport: Transport, partition: Partition, timeout_s: float) -> list[Keyed]:
+    """Every record of a job's checkpoint log. Raises JobRefused where one cannot be read."""
+    return [_readable(job, record) for record in transport.read_all(partition, timeout_s)]
+
+
+def check_may_start(
+    settings: JobSettings,
+    transport: Transport,
+    restore: Restore = Restore.LATEST,
+    restore_checkpoint: int = -1,
+) -> None:
+    """Raises JobRefused where a coordinator that starts now would be refused. Changes nothing, fences nobody.
+
+    For whoever is about to do something that a refused start must not have done. The job's topics must exist.
+    """
+    try:
+        begin = read_begin(settings, transport, restore, restore_checkpoint, timeout_s=_LOOK_TIMEOUT_S)
+    except TransportError:
+        return  # an open transaction may hide the log's end until a claim aborts it
+    CoordinatorCore(settings, "only looking").handle(begin, time.monotonic())
+
+
+def _readable(job: str, record: LogRecord) -> Keyed:
+    """An unreadable record in *this* log refuses the start: an older version must not overlook a checkpoint."""
+    key = (record.key or b"").decode(errors="replace")
+    if record.value is None:
+        return key, None
+    try:
+        decoded = decode(record.value)
+    except UnreadableRecord as error:
+        raise JobRefused(
+            f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
+            f" wrote it, or purge the job (penstock purge {job})"
+        ) from error
+    if not isinstance(decoded, CheckpointLogRecord):
+        raise JobRefused(f"record {record.offset} of {record.partition} is a {type(decoded).__name__}: not ours")
+    return key, decoded
+
+
+def _offsets(found: OffsetRange) -> Offsets:
+    return Offsets(found.begin, found.end)
