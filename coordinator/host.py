@@ -144,7 +144,7 @@ class OperatorHost:
             answer = codec.encode(self.coordinator.handle_request(codec.decode(call.payload)))
             if len(answer) > self.event_bytes_max:
                 raise EventTooLarge(
-                    f"the answer has {len(answer)} bytes, the broker takes at most {self.event_bytes_max}; ask for parts"
+                    f"the answer has {len(answer)} bytes, the broker takes {self.event_bytes_max}; ask for parts"
                 )
         except KeyboardInterrupt:
             raise

@@ -37,11 +37,14 @@ def read_begin(
     described = transport.describe_topics([spec.name for spec in topics.specs(settings.parallelism)], timeout_s)
     acks = Partition(topics.acks, 0)
     offsets = transport.offsets([*partitions.values(), acks], timeout_s)
+    log = tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s))
+    # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above the old end.
+    end = transport.offsets([acks], timeout_s)[acks].end
     return Begin(
-        tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s)),
+        log,
         {name: info.topic_id for name, info in described.items()},
         {subtask: _offsets(offsets[partition]) for subtask, partition in partitions.items()},
-        _offsets(offsets[acks]),
+        Offsets(offsets[acks].begin, end),
         int(time.time() * 1000),
         restore,
         restore_checkpoint,

@@ -48,6 +48,9 @@ from .workers import Workers
 
 _log = logging.getLogger(__name__)
 
+_FRAME_COST_BYTES = 512
+"""What a frame on its way takes in memory beside its events, about; many small ones are bounded by this."""
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorOutcome:
@@ -307,7 +310,7 @@ class CoordinatorRuntime:
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
         partition, epoch = self._event_partitions[subtask], self._core.job.history.epoch
-        size = len(record.payload) if isinstance(record, EventFrame) else 0
+        size = _FRAME_COST_BYTES + len(record.payload) if isinstance(record, EventFrame) else 0
         attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
         life = self._logs.events_life
         if size:

@@ -80,6 +80,4 @@ class Pricer(penstock.Subtask):
 
 
 job = penstock.Job("changing-rules", checkpoint=penstock.CheckpointSettings(interval=0.2))
-job.operator(
-    "pricer", coordinator=RuleMaker, subtask=Pricer, parallelism=SUBTASKS, codec="json", state_codec="json"
-)
+job.operator("pricer", coordinator=RuleMaker, subtask=Pricer, parallelism=SUBTASKS, codec="json", state_codec="json")

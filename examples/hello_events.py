@@ -71,6 +71,4 @@ class Listener(penstock.Subtask):
 
 
 job = penstock.Job("hello-events", checkpoint=penstock.CheckpointSettings(interval=0.5))
-job.operator(
-    "greeter", coordinator=Greeter, subtask=Listener, parallelism=SUBTASKS, codec="json", state_codec="json"
-)
+job.operator("greeter", coordinator=Greeter, subtask=Listener, parallelism=SUBTASKS, codec="json", state_codec="json")

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from ..schemas.errors import SubtaskError
+from ..schemas.errors import ConfigurationError, SubtaskError
 from .metrics import Metrics
 
 
@@ -23,6 +23,10 @@ class Idle:
 
     until: float = math.inf
     """Seconds from now."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.until, int | float) or math.isnan(self.until):
+            raise ConfigurationError(f"Idle takes seconds from now, not {self.until!r}")
 
 
 @dataclass(frozen=True, slots=True)

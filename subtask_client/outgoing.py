@@ -12,6 +12,8 @@ from ..schemas.errors import AppendFailed
 from ..transport.ports import Partition, Transport, Writer
 
 UNSETTLED_BYTES_MAX = 64 * 1024 * 1024
+RECORD_COST_BYTES = 512
+"""What a record on its way takes in memory beside its value, about; small records are bounded by this."""
 ROOM_TIMEOUT_S = 180.0
 """How long an event to the coordinator waits for room; longer than a broker may be away without failing anybody."""
 _WAIT_SLICE_S = 0.2
@@ -46,12 +48,13 @@ class Outgoing:
 
     def write(self, record: AcksRecord, then: Then | None = None) -> None:
         value = encode(record)
+        size = len(value) + RECORD_COST_BYTES
         with self._state:
             if self.failure is not None:
                 life = -1
             else:
                 life = self._life
-                self._unsettled_bytes += len(value)
+                self._unsettled_bytes += size
                 if self._writer is None:
                     self._writer = self._transport.writer()
                 writer = self._writer
@@ -61,7 +64,7 @@ class Outgoing:
             return
 
         def on_outcome(offset: int | None, error: Exception | None) -> None:
-            self._settle(life, len(value), error)
+            self._settle(life, size, error)
             if then is not None:
                 then(offset)
 

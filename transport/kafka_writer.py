@@ -32,7 +32,10 @@ logger = logging.getLogger("penstock.transport.kafka")
 
 _CONNECT_TIMEOUT_S = 3.0
 _SERVE_S = 0.2
-_QUEUE_KBYTES = 131_072
+_QUEUE_KBYTES = 1_048_576
+_QUEUE_RECORDS = 10_000_000
+"""Far above what those who append have unsettled: they keep bounds of their own, which know how to wait. By default
+librdkafka takes 100,000 records, which one subtask that sends small events fills in ten seconds without a broker."""
 
 
 class _Append:
@@ -69,6 +72,7 @@ class KafkaWriter:
         )
         settings.setdefault("linger.ms", 0)
         settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
+        settings.setdefault("queue.buffering.max.messages", _QUEUE_RECORDS)
         self._producer = make_client(ProducerHandle, config, settings)
         with contextlib.suppress(KafkaException):
             # Connects first: the first append would otherwise wait half a second for its producer id. With the broker

@@ -290,7 +290,7 @@ def _parts(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
 
 
 def _pieces(snapshot: SubtaskSnapshot, bytes_max: int) -> Iterable[tuple[int, SubtaskSnapshot]]:
-    """A snapshot with its weight. What of a savepoint's inbox does not fit beside the rest follows in further pieces."""
+    """A snapshot with its weight. What of a savepoint's inbox does not fit beside it follows in further pieces."""
     handle, inbox = snapshot.state, snapshot.inbox
     empty = 200
     size = empty + (len(handle.inline) if handle is not None and handle.inline is not None else 0)

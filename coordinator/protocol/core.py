@@ -336,6 +336,9 @@ def _registered_in_time(job: JobState) -> bool:
     if not missing:
         job.started_at = None
     elif job.now >= job.started_at + job.settings.start_timeout:
+        if job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval:
+            job.started_at = job.now  # the log was away: nobody could register
+            return False
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         total = len(job.settings.subtasks())
         job.due_end = (

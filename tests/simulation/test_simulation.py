@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import pytest
 
+from tests.rounds import rounds
+
 from .configs import CONFIGS
 from .mutants import MUTANTS, mutated
 from .run import simulate
 
-SEEDS = range(1000, 1003)
+FIRST_SEED, SEEDS = 1000, 3
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("name", CONFIGS)
-def test_no_schedule_breaks_the_protocol(name: str) -> None:
-    for seed in SEEDS:
+@pytest.mark.parametrize("round_", rounds())
+def test_no_schedule_breaks_the_protocol(name: str, round_: int) -> None:
+    for seed in range(FIRST_SEED + round_ * SEEDS, FIRST_SEED + (round_ + 1) * SEEDS):
         found = simulate(CONFIGS[name], seed)
         assert found.violation is None, found.report()
 

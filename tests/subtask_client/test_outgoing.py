@@ -8,11 +8,11 @@ import time
 from penstock.schemas.acks import Finished
 from penstock.schemas.codec import encode
 from penstock.schemas.state import Sender
-from penstock.subtask_client.outgoing import Outgoing
+from penstock.subtask_client.outgoing import RECORD_COST_BYTES, Outgoing
 from penstock.transport.ports import Partition
 
 RECORD = Finished(Sender("reader", 0, 5, 1, 0))
-SIZE = len(encode(RECORD))
+SIZE = len(encode(RECORD)) + RECORD_COST_BYTES
 DEADLINE_S = 10.0
 
 

@@ -96,14 +96,21 @@ def test_delays_double_up_to_a_bound_and_begin_anew_after_a_quiet_window() -> No
 # ---- the start of a run
 
 
+def _passing(script: Script, seconds: int) -> None:
+    """Time passes, and the log tells of it."""
+    for _ in range(seconds):
+        script.advance(1.0)
+        script.beat()
+
+
 def test_a_run_that_never_gets_all_its_subtasks_up_fails_and_names_them() -> None:
     """Start timeout (settings of the job); G6: what it waits for is nameable."""
     script = Script.begun(start_timeout=20.0)
     script.read(RunStarted("run-1", "here"))
     script.hello(S0)
-    script.advance(19.0)
+    _passing(script, 19)
     assert script.ended is None
-    script.advance(1.0)
+    _passing(script, 1)
     assert script.ended is not None
     assert script.ended.ending is effects.Ending.FAILED
     assert "only 1 of 2 subtasks registered within 20 s (missing: op/1)" in script.ended.cause
@@ -125,7 +132,7 @@ def test_a_newer_run_has_its_own_start_timeout() -> None:
     """Start timeout; section 4, Run."""
     script = Script.running(start_timeout=20.0)
     script.read(RunStarted("run-2", "there"))
-    script.advance(21.0)
+    _passing(script, 21)
     assert script.ended is not None
 
 
@@ -135,6 +142,19 @@ def test_a_hello_of_an_older_run_is_no_registration_in_the_newer() -> None:
     script.write(RunStarted("run-2", "there"))
     script.restart()
     script.hello(S0, "run-2")
-    script.advance(21.0)
+    _passing(script, 21)
     assert script.ended is not None
     assert "missing: op/1" in script.ended.cause
+
+
+def test_time_in_which_the_log_was_away_is_not_counted() -> None:
+    """Section 11: a broker that is away fails nobody; nobody could register."""
+    script = Script.begun(start_timeout=20.0)
+    script.read(RunStarted("run-1", "here"))
+    script.hello(S0)
+    script.advance(60.0)
+    assert script.ended is None
+    _passing(script, 19)
+    assert script.ended is None
+    _passing(script, 1)
+    assert script.ended is not None

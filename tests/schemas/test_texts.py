@@ -1,0 +1,32 @@
+"""Texts that records can carry."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.schemas.texts import TEXT_CHARS_MAX, recordable, told
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("no"), "ValueError: no"),
+        (ValueError(), "ValueError"),
+        ("as it is", "as it is"),
+        (OSError("\udcff"), "OSError: \\udcff"),
+        (Mute(), "Mute"),
+    ],
+)
+def test_told(error: BaseException | str, text: str) -> None:
+    assert told(error) == text
+
+
+def test_a_text_is_bounded() -> None:
+    assert recordable("x" * TEXT_CHARS_MAX) == "x" * TEXT_CHARS_MAX
+    cut = recordable("x" * (TEXT_CHARS_MAX + 1))
+    assert len(cut) == TEXT_CHARS_MAX and cut.endswith(" ...")
