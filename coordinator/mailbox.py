@@ -37,6 +37,8 @@ class Mailbox:
         with self._lock:
             sequence = ledger.promised
             ledger.promised = sequence + 1
+            if self._closed:
+                return sequence
             batch = self._batches.get(ledger)
             if batch is None:
                 self._batches[ledger] = [event]
@@ -49,6 +51,8 @@ class Mailbox:
 
     def post(self, item: Item) -> None:
         with self._lock:
+            if self._closed:
+                return
             self._seal()
             self._items.append(item)
             if self._waiting:
@@ -58,6 +62,8 @@ class Mailbox:
         """Like ``post`` for each; first waits while more than ``backlog_max`` items are queued."""
         with self._lock:
             self._emptied.wait_for(lambda: len(self._items) <= backlog_max or self._closed)
+            if self._closed:
+                return
             self._seal()
             self._items.extend(items)
             if self._waiting:
@@ -69,7 +75,7 @@ class Mailbox:
             self.unsent_bytes[operator] += size
 
     def close(self) -> None:
-        """Nobody takes any more: whoever waits to post goes on."""
+        """Nobody takes any more: what comes is dropped, and whoever waits to post goes on."""
         with self._lock:
             self._closed = True
             self._emptied.notify_all()

@@ -38,7 +38,7 @@ def read_begin(
     acks = Partition(topics.acks, 0)
     offsets = transport.offsets([*partitions.values(), acks], timeout_s)
     log = tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s))
-    # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above the old end.
+    # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above that end.
     end = transport.offsets([acks], timeout_s)[acks].end
     return Begin(
         log,

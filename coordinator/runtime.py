@@ -41,7 +41,7 @@ from .protocol.effects import Ending
 from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
-from .status import job_status
+from .status import job_status, without_subtasks
 from .timers import Timers
 from .truncation import Truncation
 from .workers import Workers
@@ -272,7 +272,7 @@ class CoordinatorRuntime:
                 self._truncation.want(effect)
             case effects.KillTask():
                 if self.options.on_silent is not None:
-                    self.options.on_silent(effect.subtask, effect.task, effect.cause)
+                    _logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
             case effects.End():
                 self._ended(effect.ending, effect.cause)
             case (
@@ -401,9 +401,12 @@ class CoordinatorRuntime:
 
     def _publish(self, status: JobStatus) -> None:
         self._status = status
-        self._append_aside(self._status_partition, status, "status")
+        if len(encode(status)) > self._transport.max_record_bytes:
+            self._append_aside(self._status_partition, without_subtasks(status), "status")
+        else:
+            self._append_aside(self._status_partition, status, "status")
         if self.options.on_status is not None:
-            self.options.on_status(status)
+            _logged(self.options.on_status, status)
 
     def _ended(self, ending: Ending, cause: str) -> CoordinatorOutcome:
         level = logging.ERROR if ending is Ending.FAILED else logging.INFO
@@ -437,8 +440,8 @@ def _nothing() -> None:
     """Posted to wake the loop."""
 
 
-def _logged(work: Callable[..., None], *args: object) -> None:
-    """Work whose failure is harmless, but not silent."""
+def _logged(work: Callable[..., object], *args: object) -> None:
+    """Work whose failure concerns nothing else, but is not silent."""
     try:
         work(*args)
     except Exception as error:

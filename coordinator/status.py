@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..schemas.ids import NO_ATTEMPT
 from ..schemas.settings import OperatorSettings
 from ..schemas.status import JobStatus, OperatorStatus, PendingStatus, SubtaskStatus
@@ -40,6 +42,11 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         pending=_pending(job),
         operators=tuple(_operator(job, operator) for operator in job.settings.operators),
     )
+
+
+def without_subtasks(status: JobStatus) -> JobStatus:
+    """The same, in a record of bounded size: thousands of subtasks do not fit one."""
+    return replace(status, operators=tuple(replace(operator, subtasks=()) for operator in status.operators))
 
 
 def _pending(job: JobState) -> tuple[PendingStatus, ...]:

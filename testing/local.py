@@ -139,6 +139,6 @@ class LocalJob:
             try:
                 self.subtask_runtime(subtask).run()
                 return
-            except Exception as error:
+            except BaseException as error:  # sys.exit() too would end a task, not its retries
                 _log.warning("job=%s subtask=%s: started again after %r", self.job.name, subtask, error)
                 self._stop.wait(_RETRY_PAUSE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...schemas.acks import Hello
 from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from ...schemas.ids import SubtaskId
 
@@ -24,3 +25,6 @@ class CoreConfig:
     frame_bytes_max: int = FRAME_BYTES_MAX
     event_bytes_max: int = 1024 * 1024 - RECORD_HEADROOM_BYTES
     """Bytes that one event to the coordinator may have."""
+
+    def hello(self, nonce: str) -> Hello:
+        return Hello(self.subtask.operator, self.subtask.index, self.run, nonce, self.task, self.host)

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from ...schemas.acks import Failed, Finished, Hello
+from ...schemas.acks import Failed, Finished
 from ...schemas.errors import EventTooLarge, SubtaskError, UnreadableRecord
 from ...schemas.events import (
     CheckpointAborted,
@@ -67,6 +67,8 @@ class SubtaskCore:
         self.looking: tuple[int, str] | None = None
         """(end, nonce): in phase new, before the next Hello, all below ``end`` is looked through for a successor's
         Start; an instance that was frozen must not take over from it."""
+        self.hello_failed = False
+        """In phase waiting: the last Hello may stand or not."""
         self.heartbeat_in_flight = False
         """A periodic heartbeat has no outcome yet; there is never a second one."""
         self.dropped: Counter[str] = Counter()
@@ -152,7 +154,7 @@ class SubtaskCore:
             case on.StateRefused():
                 return acking.state_refused(self.running, event)
             case on.WriterFailed(cause=cause):
-                # While waiting, only the Hello can have failed: if it stands after all, its Start is known by nonce.
+                self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see _repeat_hello
                 return [] if self.running is None else self._fail(cause)
             case on.LeaveRequested(reason=reason):
                 return self._leave(Departure.STOPPED, reason)
@@ -182,12 +184,15 @@ class SubtaskCore:
 
     def _say_hello(self, end: int, nonce: str) -> list[Effect]:
         self._turn(Turn.HELLO)
-        self.looking = None
-        self.nonce, self.attempt, self.foreign_attempt = nonce, None, -1
-        self.position, self.lost = end, None
-        config = self.config
-        hello = Hello(config.subtask.operator, config.subtask.index, config.run, nonce, config.task, config.host)
-        return [do.Seek(end), do.WriteHello(hello)]
+        self.looking, self.lost, self.hello_failed = None, None, False
+        self.nonce, self.attempt, self.foreign_attempt, self.position = nonce, None, -1, end
+        return [do.Seek(end), do.WriteHello(self.config.hello(nonce))]
+
+    def _repeat_hello(self) -> list[Effect]:
+        """With the same nonce: should both stand, the second Start makes the instance start over."""
+        self.hello_failed = False
+        nobody = self.attempt is None and self.foreign_attempt < 0
+        return [do.WriteHello(self.config.hello(self.nonce))] if nobody and self.nonce is not None else []
 
     def _on_hello_taken(self, nonce: str, offset: int) -> list[Effect]:
         if nonce != self.nonce or self.attempt is not None:
@@ -417,7 +422,7 @@ class SubtaskCore:
             )
             return [do.Report(lost), *(self._start_over() if running is None else self._fail(str(lost)))]
         if running is None:
-            return []
+            return self._repeat_hello() if dry and self.hello_failed else []
         effects = running.flush()
         if dry and running.handled_through() > running.reported_through:
             effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
@@ -475,8 +480,7 @@ class SubtaskCore:
         running, self.running = self.running, None
         if running is None:
             return []
-        uploads = running.checkpoints.uploads.values()
-        return [*(do.DropState(upload.location) for upload in uploads), do.CloseUser()]
+        return [*(do.DropState(u.location) for u in running.checkpoints.uploads.values()), do.CloseUser()]
 
     # ---- small things
 

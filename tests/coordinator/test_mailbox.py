@@ -105,3 +105,14 @@ def test_closing_lets_a_waiting_reader_go() -> None:
     mailbox.close()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+def test_once_closed_it_keeps_nothing() -> None:
+    """G7: threads of the user's may outlive their coordinator and go on sending."""
+    mailbox, to = Mailbox(), ledger()
+    mailbox.close()
+    assert [mailbox.send(to, b"x"), mailbox.send(to, b"y")] == [0, 1]
+    mailbox.post(lambda: None)
+    mailbox.post_all([lambda: None], 0)
+    assert mailbox.unsent_bytes["op"] == 0
+    assert mailbox.take(0.0) == []

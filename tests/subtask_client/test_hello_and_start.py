@@ -232,6 +232,48 @@ def test_nothing_is_written_between_hello_and_start(d, wire):
     assert d.core.phase is Phase.WAITING
 
 
+def test_a_hello_that_failed_is_written_again_under_its_nonce(d):
+    """Section 4: whether it stands is unknown; nobody else would ever answer this instance."""
+    d.hello_known = False
+    d.hello()
+    nonce = d.written()[-1].nonce
+    d.fresh()
+    d.feed(on.WriterFailed("the broker timed out"))
+    d.feed(on.TurnEnded(dry=False))
+    assert d.written() == []  # there may be a successor's Start to be read
+    d.feed(on.TurnEnded(dry=True))
+    assert [hello.nonce for hello in d.written()] == [nonce]
+    d.fresh().feed(on.TurnEnded(dry=True))
+    assert d.written() == []
+
+
+def test_a_hello_that_stands_is_not_written_again(d):
+    d.hello()
+    d.fresh().feed(on.WriterFailed("the broker timed out"))
+    d.feed(on.TurnEnded(dry=True))
+    assert d.written() == []
+
+
+def test_both_of_a_repeated_hello_may_be_answered(d, wire):
+    """Section 5.3 ◆: the later Start has the higher generation, and is started over from."""
+    d.hello_known = False
+    d.hello()
+    d.feed(on.WriterFailed("the broker timed out"))
+    d.turn()
+    d.append(wire.start(attempt=77, nonce="nonce-1"), wire.start(attempt=78, nonce="nonce-1", generation=1))
+    assert (d.core.phase, d.core.attempt, d.names().count("OpenUser")) == (Phase.RUNNING, 78, 2)
+
+
+def test_a_hello_is_not_repeated_where_somebody_else_was_started(d, wire):
+    """Section 4, attempt: an instance that was frozen must not take over from its successor."""
+    d.hello_known = False
+    d.hello()
+    d.fresh().feed(on.WriterFailed("the broker timed out"))
+    d.append(wire.start(attempt=99, nonce="somebody"))
+    d.turn()
+    assert d.written() == []
+
+
 def test_a_failed_append_fails_the_attempt_that_runs(d):
     """Section 6: nothing may follow a hole."""
     d.started()

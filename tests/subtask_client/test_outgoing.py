@@ -118,3 +118,12 @@ def test_a_record_has_subtask_and_attempt_as_its_key():
     transport, out = outgoing()
     out.write(RECORD)
     assert transport.writers[0].keys == [b"reader/0:5"]
+
+
+def test_small_records_are_bounded_too():
+    """G7: a million records of ten bytes take far more memory than ten megabytes."""
+    transport, out = outgoing(unsettled_bytes_max=100 * RECORD_COST_BYTES, room_timeout_s=0.0)
+    for _ in range(100):
+        out.write(RECORD)
+    out.wait_for_room()
+    assert out.failure is not None and len(transport.writers[0].outcomes) == 100

@@ -193,3 +193,18 @@ def test_a_commit_outlasts_a_short_outage(own_broker: EmbeddedBroker, partition:
     owner.commit([("a", b"2")])
     owner.close()
     assert [record.value for record in transport.read_all(partition)] == [b"1", b"2"]
+
+
+def test_many_small_records_are_queued_through_an_outage(own_broker: EmbeddedBroker, partition: Partition) -> None:
+    """Section 11: more than librdkafka's default of 100,000, which one busy subtask has in ten seconds."""
+    writer = KafkaTransport(own_broker.bootstrap).writer()
+    failed: list[Exception] = []
+    own_broker.pause()
+    try:
+        for _ in range(150_000):
+            writer.append(partition, b"x", None, lambda _, error: failed.append(error) if error else None)
+    finally:
+        own_broker.resume()
+    assert writer.flush(DEADLINE_S)
+    assert not failed
+    writer.close()
