@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..schemas.acks import AcksRecord
 from ..schemas.codec import decode
-from ..schemas.errors import Fenced, PositionUnavailable, TransportError, UnreadableRecord
+from ..schemas.errors import TransportError, UnreadableRecord
 from ..transport.ports import LogRecord, Partition, Transport
 from .mailbox import Mailbox
 from .protocol.inputs import AckRead
@@ -96,8 +96,6 @@ def _input_of(record: LogRecord) -> AckRead:
 
 def _raiser(error: Exception) -> Callable[[], None]:
     def reraise() -> None:
-        if isinstance(error, PositionUnavailable):
-            raise Fenced(f"the acks topic was truncated past this coordinator: another one is at work ({error})")
         raise error
 
     return reraise

@@ -169,5 +169,9 @@ class OperatorCoordinator:
         """An attempt has failed; ``reason`` is None where it was only taken along."""
 
     def handle_request(self, request: Any) -> Any:
-        """Answers ``penstock request``; the default refuses."""
+        """Answers ``penstock request``; the default refuses.
+
+        What it changes in the coordinator lasts once the next checkpoint has completed: a rollback to an earlier one
+        undoes it, although the answer was given. Raising refuses the request and concerns its sender alone.
+        """
         raise NotImplementedError(f"{type(self).__name__} answers no requests")

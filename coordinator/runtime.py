@@ -20,6 +20,7 @@ from ..schemas.errors import (
     Fenced,
     OutcomeUnknown,
     PenstockError,
+    PositionUnavailable,
     StateError,
     TransportError,
 )
@@ -38,6 +39,7 @@ from .mailbox import Item, Mailbox
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
+from .protocol.history import History
 from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
@@ -140,8 +142,19 @@ class CoordinatorRuntime:
             raise
         except Fenced as fenced:
             return self._ended(Ending.FENCED, str(fenced))
+        except PositionUnavailable as gone:
+            return self._position_gone(gone)
         finally:
             self._close()
+
+    def _position_gone(self, gone: PositionUnavailable) -> CoordinatorOutcome:
+        """The acks topic was truncated past this instance: by a successor, whose claim then stands in the log."""
+        log = opening.read_log(
+            self.settings.name, self._transport, Partition(self._topics.checkpoints, 0), self.options.deadline_s
+        )
+        if History.of(log).epoch == self._core.job.history.epoch:
+            raise gone
+        return self._ended(Ending.FENCED, f"another coordinator is at work: {gone}")
 
     def _run(self) -> CoordinatorOutcome:
         self._start()

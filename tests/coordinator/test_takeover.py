@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from penstock.coordinator.protocol.effects import Ending
@@ -10,10 +12,11 @@ from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
 from penstock.schemas.checkpoints import EpochClaimed
 from penstock.schemas.codec import decode, encode
-from penstock.schemas.errors import CoordinatorClosed, JobRefused
+from penstock.schemas.errors import CoordinatorClosed, JobRefused, PositionUnavailable
 from penstock.schemas.status import JobStatus
 from penstock.testing.local import LocalJob
-from penstock.transport.ports import Partition, Transport
+from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
+from penstock.transport.ports import LogRecord, Partition, Transport
 
 from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
 
@@ -224,3 +227,33 @@ def test_garbage_does_not_disturb_a_successor_that_reads_it_again() -> None:
     with run(make_job(again), running.transport) as running:
         wait_recovered(running, again)
         wait_until(lambda: again.count("start") == 1, "its start")
+
+
+class Losing(MemoryTransport):
+    """Its readers of the acks topic lose their position when told to, as if somebody had deleted what they read."""
+
+    lose = False
+
+    def reader(self, positions: Mapping[Partition, int]) -> MemoryReader:
+        reader = super().reader(positions)
+        poll = reader.poll
+
+        def losing(timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+            if self.lose and any(partition.topic.endswith(".acks") for partition in positions):
+                self.lose = False
+                raise PositionUnavailable("offset 5 is wanted, there are 9 to 12")
+            return poll(timeout_s, records_max)
+
+        reader.poll = losing  # type: ignore[method-assign]
+        return reader
+
+
+def test_acks_deleted_under_a_coordinator_that_nobody_has_replaced_make_it_start_again() -> None:
+    """Section 4: only a newer claim fences; anything else is followed by another instance within the budget."""
+    plan, transport = Plan(), Losing(MemoryBroker())
+    with run(make_job(plan), transport) as running:
+        plan.wait_gateways(0)
+        wait_checkpoint(running, plan)
+        transport.lose = True
+        wait_status(running, lambda s: s.epoch == 2 and s.state == "running")
+        wait_recovered(running, plan)
