@@ -203,7 +203,7 @@ class OperatorHost:
     def _is_writable(self, subtask: int) -> bool:
         streams = [ledger for ledger in self.ledgers.values() if ledger.stream.subtask.index == subtask]
         unhandled = max((ledger.promised - ledger.stream.handled_through for ledger in streams), default=0)
-        unsent = self.mailbox.unsent_bytes[self.settings.name]
+        unsent = self.mailbox.unsent_bytes(self.settings.name)
         return unhandled <= self.settings.max_unhandled // 2 and unsent <= self.settings.max_unsent_bytes // 2
 
     # ---- for user code, from any thread
@@ -294,7 +294,7 @@ class _Gateway:
                 f"{settings.max_unhandled} events to {ledger.stream.subtask} are not handled yet (max_unhandled);"
                 " context.on_writable(subtask, fn) says when to go on"
             )
-        if host.mailbox.unsent_bytes[settings.name] > settings.max_unsent_bytes:
+        if host.mailbox.unsent_bytes(settings.name) > settings.max_unsent_bytes:
             raise Backpressure(
                 f"operator {settings.name} has more than {settings.max_unsent_bytes} bytes of events on their way to"
                 " the broker (max_unsent_bytes); context.on_writable(subtask, fn) says when to go on"

@@ -17,6 +17,9 @@ from .protocol.inputs import Input, Sent
 Item = Input | Callable[[], None]
 """An input for the core, or something to run on the coordinator's thread."""
 
+_BUSY_EVENTS, _BUSY_PAUSE_S = 100, 0.001
+"""A taker that found so many sends lets more of them gather: waking it for each costs the senders more than they do."""
+
 
 class Mailbox:
     """One FIFO. Its users bound it: senders by ``unsent_bytes``, the reader of the acks topic by ``backlog_max``."""
@@ -29,8 +32,12 @@ class Mailbox:
         self._batches: dict[Ledger, list[bytes]] = {}
         self._waiting = False
         self._closed = False
-        self.unsent_bytes: Counter[str] = Counter()
-        """By operator: bytes sent and not yet certainly taken by the broker (nor held by a gateway)."""
+        self._busy = False
+        """The last take found many sends: senders are at it, and need not wake the taker for each."""
+        self._queued_bytes: Counter[str] = Counter()
+        """By operator: bytes of the sends queued here."""
+        self._counting = threading.Lock()  # of its own: whoever counts must not get in the way of who sends
+        self._on_their_way: Counter[str] = Counter()
 
     def send(self, ledger: Ledger, event: bytes) -> int:
         """Queues an event and returns its sequence in the ledger's stream."""
@@ -46,8 +53,12 @@ class Mailbox:
                     self._filled.notify()
             else:
                 batch.append(event)
-            self.unsent_bytes[ledger.operator] += len(event)
+            self._queued_bytes[ledger.operator] += len(event)
         return sequence
+
+    def unsent_bytes(self, operator: str) -> int:
+        """Bytes sent and not yet certainly taken by the broker (nor held by a gateway)."""
+        return self._queued_bytes[operator] + self._on_their_way[operator]
 
     def post(self, item: Item) -> None:
         with self._lock:
@@ -70,9 +81,9 @@ class Mailbox:
                 self._filled.notify()
 
     def count_unsent(self, operator: str, size: int) -> None:
-        """Adds to (or takes from) what the operator has on its way to the broker."""
-        with self._lock:
-            self.unsent_bytes[operator] += size
+        """Adds to (or takes from) what the operator has on its way from here to the broker."""
+        with self._counting:
+            self._on_their_way[operator] += size
 
     def close(self) -> None:
         """Nobody takes any more: what comes is dropped, and whoever waits to post goes on."""
@@ -83,8 +94,11 @@ class Mailbox:
     def take(self, until: float | None, linger_s: float = 0.0) -> list[Item]:
         """Everything queued, in order; waits for the first item until monotonic second ``until``.
 
-        With a linger, sends alone wait up to ``linger_s`` for company.
+        With a linger, sends alone wait up to ``linger_s`` for company; while senders are busy, a millisecond. What is
+        taken counts as unsent no more: its taker counts what it appends of it.
         """
+        if self._busy:
+            time.sleep(_BUSY_PAUSE_S)
         with self._lock:
             self._waiting = True
             while not self._items and not self._batches:
@@ -95,7 +109,9 @@ class Mailbox:
             if linger_s and not self._items and self._batches:
                 self._filled.wait_for(lambda: bool(self._items), linger_s)
             self._waiting = False
+            self._busy = sum(map(len, self._batches.values())) >= _BUSY_EVENTS
             self._seal()
+            self._queued_bytes.clear()
             items, self._items = self._items, deque()
             self._emptied.notify_all()
         return list(items)

@@ -200,8 +200,6 @@ class CoordinatorRuntime:
         if callable(item):
             item()
             return
-        if isinstance(item, inputs.Sent):
-            self._mailbox.count_unsent(item.stream.subtask.operator, -sum(map(len, item.events)))
         self._feed(item)
 
     def _feed(self, event: inputs.Input) -> None:

@@ -54,7 +54,7 @@ def test_bytes_on_their_way_are_counted() -> None:
     mailbox = Mailbox()
     mailbox.send(ledger(), b"12345")
     mailbox.count_unsent("op", 10)
-    assert mailbox.unsent_bytes["op"] == 15
+    assert mailbox.unsent_bytes("op") == 15
 
 
 def test_take_waits_for_the_first_item_and_no_longer_than_told() -> None:
@@ -114,5 +114,5 @@ def test_once_closed_it_keeps_nothing() -> None:
     assert [mailbox.send(to, b"x"), mailbox.send(to, b"y")] == [0, 1]
     mailbox.post(lambda: None)
     mailbox.post_all([lambda: None], 0)
-    assert mailbox.unsent_bytes["op"] == 0
+    assert mailbox.unsent_bytes("op") == 0
     assert mailbox.take(0.0) == []

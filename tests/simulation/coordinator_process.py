@@ -136,8 +136,6 @@ class CoordinatorProcess:
         if callable(item):
             item()
             return
-        if isinstance(item, inputs.Sent):
-            self.mailbox.count_unsent(item.stream.subtask.operator, -sum(map(len, item.events)))
         self._feed(item)
 
     def _perform(self, effect: effects.Effect) -> None:
