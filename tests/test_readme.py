@@ -1,0 +1,46 @@
+"""The README's code runs as it stands."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.DOTALL)
+
+
+def block_with(words: str) -> str:
+    (found,) = [block for block in BLOCKS if words in block]
+    return found
+
+
+def test_the_job_of_the_readme_runs_in_threads_as_the_readme_says() -> None:
+    names: dict[str, Any] = {"__name__": "hello"}
+    exec(block_with("# hello.py"), names)
+    exec(block_with("LocalJob"), names)
+    status = names["running"].service.status()
+    assert status.checkpoints_completed >= 1
+    assert [s.handled for s in status.operators[0].subtasks] == [1, 1, 1, 1]
+
+
+def test_the_job_of_the_readme_resumes_where_it_was() -> None:
+    names: dict[str, Any] = {"__name__": "hello"}
+    exec(block_with("# hello.py"), names)
+    local_job = names["penstock"].testing.LocalJob
+    with local_job(names["job"]) as first:
+        first.wait_for(lambda s: s.checkpoints_completed >= 1, timeout=10)
+        assert first.client.stop(savepoint=True).accepted
+    greeters: list[Any] = []
+
+    class Watched(names["Greeter"]):  # type: ignore[misc]
+        def __init__(self) -> None:
+            greeters.append(self)
+
+    again = names["job"].renamed("hello")
+    again.operators.clear()
+    again.operator(
+        "greet", coordinator=Watched, subtask=names["Listener"], parallelism=4, codec="json", state_codec="json"
+    )
+    with local_job(again, first.transport) as second:
+        second.wait_for(lambda s: s.checkpoints_completed >= 1, timeout=10)
+    assert greeters[0].sent == 8, "four before, four since"
