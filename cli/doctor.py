@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def machine() -> Iterator[Finding]:
         OK,
         f"in {jar_cache()}" if cached.exists() else "not fetched yet: the first start fetches 44 MB",
     )
-    for what, folder in (("cache", jar_cache()), ("temporary folder", Path(os.environ.get("TMPDIR", "/tmp")))):
+    for what, folder in (("cache", jar_cache()), ("temporary folder", Path(tempfile.gettempdir()))):
         yield _disk(what, folder)
     if (python := os.environ.get("PYSPARK_PYTHON", sys.executable)) != sys.executable:
         yield Finding("PYSPARK_PYTHON", ADVICE, python, f"local Spark's workers should use {sys.executable}")
