@@ -1,4 +1,4 @@
-"""Run as a program: a job on ``local-cluster``, one of whose executors is killed. Prints what it found as JSON.
+"""Run as a program: a job on a cluster, one of whose executors is killed. Prints what it found as JSON.
 
 Its classes live in ``__main__``, and in a module that workers cannot import: both must reach them.
 """
@@ -34,21 +34,24 @@ def executor_of(worker: int) -> int:
     return parent_of(parent_of(worker))
 
 
-def main(bootstrap: str, warehouse: str) -> None:
+def main(bootstrap: str, warehouse: str, master: str) -> None:
     settings = {
         "spark.task.maxFailures": "1000000",
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.executor.memory": "512m",
+        "spark.executor.cores": "2",
         "spark.python.daemon.module": "penstock.spark_integration.daemon",
         "spark.sql.warehouse.dir": warehouse,
     }
-    builder = SparkSession.builder.master("local-cluster[2,2,1024]").appName("penstock-tests")
+    builder = SparkSession.builder.master(master).appName("penstock-tests")
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    job = jobs.counting_job("local-cluster", limit=1000, batch=2, subtask=CounterInMain)
+    job = jobs.counting_job(
+        master.partition("[")[0].partition(":")[0] + "-cluster", limit=1000, batch=2, subtask=CounterInMain
+    )
     with run(spark, job, broker=bootstrap) as handle:
         before = jobs.wait_until_counted(handle, 50)
         victim = executor_of(before["left/0"]["pid"])
