@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from . import processes
-from .errors import AnotherBrokerRuns, BrokerStartFailed, BrokerStartTimeout, InvalidDataPath, LockTimeout
+from .errors import AnotherBrokerRuns, BrokerStartFailed, BrokerStartTimeout, InvalidDataPath, LockTimeout, PortInUse
 from .folders import data_folder
 from .jars import Progress, kafka_jars
 from .java import find_java
-from .launch import Spawn, launch
+from .launch import Launched, Spawn, launch
 from .locks import file_lock
 from .node import Node, java_environment
 from .ports import HOST
@@ -48,7 +48,8 @@ def start_detached(
 ) -> DetachedBroker:
     """Start the user's detached broker, or return the one that runs; Kafka answers when this returns.
 
-    `data_dir` is `$XDG_DATA_HOME/penstock/broker/data` by default, `port` a free one. `timeout_s` (seconds) does not
+    `data_dir` is `$XDG_DATA_HOME/penstock/broker/data` by default, `port` the one that these data were served at the
+    last time, so that jobs that have lost the broker find it again, or a free one. `timeout_s` (seconds) does not
     include fetching Kafka's jars. Two calls at once, from two terminals, start one broker, and both return it.
     Raises what EmbeddedBroker.start() raises, AnotherBrokerRuns when the running one has other data or another port
     than asked for, or LockTimeout.
@@ -65,7 +66,7 @@ def start_detached(
             return _public(running)
         node = Node(Path(data_dir).absolute() if data_dir is not None else folder / "data")
         try:
-            launched = launch(node, port, lambda wanted: _spawn(wanted, node), timeout_s, progress)
+            launched = _launched(node, port, timeout_s, progress)
         except BaseException:
             _registration_file().unlink(missing_ok=True)
             raise
@@ -98,6 +99,16 @@ def detached_status() -> DetachedBroker | None:
                 return _public(running)
             _registration_file().unlink(missing_ok=True)
     return None
+
+
+def _launched(node: Node, port: int | None, timeout_s: float, progress: Progress | None) -> Launched[Registration]:
+    def spawn(wanted: Spawn) -> Registration:
+        return _spawn(wanted, node)
+
+    if port is None and (last := node.last_port) is not None:
+        with suppress(PortInUse):
+            return launch(node, last, spawn, timeout_s, progress)
+    return launch(node, port, spawn, timeout_s, progress)
 
 
 def _folder() -> Path:

@@ -16,7 +16,8 @@ from .atomic import replace_text
 from .errors import BrokerStartFailed, InvalidDataPath, JarsUnavailable
 from .ivy import pyspark_jar
 from .jars import jar_cache
-from .settings import NODE_ID, render, server_properties
+from .ports import HOST
+from .settings import LISTENER, NODE_ID, render, server_properties
 
 _QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _LOGGING_JARS = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
@@ -63,6 +64,15 @@ class Node:
             if key == "cluster.id":
                 return value
         raise BrokerStartFailed(f"{self._topics}/meta.properties names no cluster.id: it is damaged; restore the data")
+
+    @property
+    def last_port(self) -> int | None:
+        """Where clients found the broker the last time; None before the first start."""
+        try:
+            found = re.search(rf"{LISTENER}://{re.escape(HOST)}:(\d+)", self._settings_file.read_text("ascii"))
+        except (OSError, ValueError):
+            return None
+        return int(found[1]) if found else None
 
     def create(self) -> None:
         """Make the folder. Raises InvalidDataPath when Kafka could not keep its data there."""

@@ -84,6 +84,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
             print(f"penstock: {error.format_message()} (penstock --help)", file=sys.stderr)
             return Exit.USAGE
         return _told(error, debug)
+    if code == Exit.INTERRUPTED:  # typer has made an exit code of it
+        return _told(KeyboardInterrupt(), debug)
     return code if isinstance(code, int) else Exit.DONE
 
 

@@ -23,7 +23,9 @@ app = typer.Typer(
 
 @app.command()
 def start(
-    port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Its port; else a free one.")] = None,
+    port: Annotated[
+        int | None, typer.Option("--port", min=1, max=65535, help="Its port; else the one of last time, or a free one.")
+    ] = None,
     data_dir: Annotated[
         Path | None, typer.Option("--data-dir", help="Where it keeps its data; else in the user's data folder.")
     ] = None,

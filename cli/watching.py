@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,9 @@ from typing import Any
 from ..spark_integration import JobHandle, JobResult, local_session
 from .display import Display
 from .exits import Exit
-from .signals import catch_interrupts, interrupts_caught
+from .signals import interrupts_caught, interrupts_deferred
+
+_log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.15
 STOP_TIMEOUT_S = 60.0
@@ -20,12 +23,23 @@ STOP_TIMEOUT_S = 60.0
 def spark_session(slots: int, name: str) -> Iterator[Any]:
     """A local Spark of so many slots, gone afterwards."""
     with interrupts_caught():
-        spark = local_session(slots, app_name=name)
-        catch_interrupts()
+        spark: Any = None
         try:
+            # A JVM whose start is broken off would stay for ever. And once Spark has begun, it has put in a handler of
+            # its own, which cancels the tasks before anybody could ask them to stop.
+            with interrupts_deferred():
+                spark = local_session(slots, app_name=name)
             yield spark
         finally:
-            spark.stop()
+            if spark is not None:
+                _stop(spark)
+
+
+def _stop(spark: Any) -> None:
+    try:
+        spark.stop()
+    except Exception as error:  # py4j raises one of several errors, by where its connection was
+        _log.info("the JVM had ended before its Spark session: %s", error)
 
 
 def follow(handle: JobHandle, display: Display, progress: Callable[[], str] = str) -> JobResult:

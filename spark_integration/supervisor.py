@@ -393,6 +393,12 @@ def _first_lines(error: Exception) -> str:
 
 
 def _summary(reason: str) -> str:
-    """Of a Python task's traceback its last line, which names the error; what the JVM was doing then helps nobody."""
-    python = reason.partition("\n\tat ")[0].strip()
-    return (python.splitlines() or [reason])[-1][:500]
+    """Of a Python task's traceback the error at its end; what Spark adds and what the JVM was doing helps nobody."""
+    lines = reason.partition("\n\tat ")[0].strip().splitlines()
+    lines = [line for line in lines if not line.strip().startswith("SQLSTATE:")]
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    if frames:
+        error = " ".join(line.strip() for line in lines[frames[-1] + 1 :] if not line.startswith("    "))
+    else:
+        error = lines[-1].strip() if lines else ""
+    return (error or reason)[:500]

@@ -79,7 +79,7 @@ def _add_json(totals: Totals, question: Question, path: str, lines: Iterable[str
             continue
         try:
             record = json.loads(line, parse_float=Decimal)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}, line {number}: one JSON object is expected per line: {error}") from error
         if not isinstance(record, dict):
             raise InputError(f"{path}, line {number}: a JSON object is expected, not {shown(record)}")
@@ -117,7 +117,20 @@ def _add(totals: Totals, question: Question, path: str, line: int, record: dict[
             f"{path}, line {line}, column {question.sum!r}: {shown(cell)} is no number (missing values may be empty,"
             " NA, NaN, null or none)"
         ) from error
-    totals.add(tuple(group_text(record.get(name)) for name in question.group_by), number)
+    group = tuple(group_text(record.get(name)) for name in question.group_by)
+    for name, text in zip(question.group_by, group, strict=True):
+        if not _is_unicode(text):
+            raise InputError(f"{path}, line {line}, column {name!r}: {shown(text)} is half a character")
+    totals.add(group, number)
+
+
+def _is_unicode(text: str) -> bool:
+    """Not so a lone surrogate, which JSON can spell (\\ud800): neither an event nor a terminal takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _require_columns(question: Question, path: str, columns: list[str]) -> None:
@@ -125,4 +138,4 @@ def _require_columns(question: Question, path: str, columns: list[str]) -> None:
         if columns.count(name) > 1:
             raise InputError(f"{path} has {columns.count(name)} columns named {name!r}")
         if name not in columns:
-            raise InputError(f"{path} has no column {name!r}; it has: {', '.join(columns)}")
+            raise InputError(f"{path} has no column {name!r}; it has: {', '.join(columns) or 'none'}")

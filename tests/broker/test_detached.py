@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -97,7 +98,19 @@ def test_after_sigkill_the_registration_is_stale_and_a_start_makes_a_new_one(
     assert detached_status() is None
     assert not registration.exists(), "it is cleaned up"
 
-    assert start_detached().pid != started.pid
+    again = start_detached()
+    assert again.pid != started.pid
+    assert again.bootstrap == started.bootstrap, "jobs that run without a broker meanwhile find it again"
+
+
+def test_where_its_last_port_is_taken_it_takes_another() -> None:
+    started = start_detached()
+    stop_detached()
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", int(started.bootstrap.rpartition(":")[2])))
+        other.listen(1)
+        assert start_detached().bootstrap != started.bootstrap
 
 
 def test_a_process_that_got_the_id_of_a_dead_broker_is_left_alone(registration: Path) -> None:

@@ -106,4 +106,6 @@ def test_an_interrupt_has_a_code_of_its_own(cli: Cli, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(connect, "detached_status", interrupted)
-    assert cli("jobs").code == Exit.INTERRUPTED
+    told = cli("jobs")
+    assert told.code == Exit.INTERRUPTED
+    assert told.err == "penstock: interrupted\n"
