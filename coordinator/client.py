@@ -18,6 +18,7 @@ from ..transport.ports import LogRecord, Partition, Transport
 from .opening import read_log
 from .protocol.history import History
 
+_ENDED = ("finished", "stopped", "failed")
 STATUS_LOOK_BACK = 200
 """How many records of the status topic are searched for the newest status."""
 
@@ -92,7 +93,10 @@ class JobClient:
     def ask(
         self, kind: CommandKind, *, operator: str = "", payload: bytes = b"", timeout_s: float = 30.0
     ) -> CommandReply:
-        """Writes a command and waits for the reply. A refusal is a reply; raises JobError when none comes in time."""
+        """Writes a command and waits for the reply. A refusal is a reply.
+
+        Raises JobError when none comes in time, or when the job ends without one.
+        """
         self.require()
         command = Command(uuid.uuid4().hex, kind, operator, payload, _issuer())
         end = self._transport.offsets([self._status])[self._status].end
@@ -105,12 +109,17 @@ class JobClient:
                     found = _readable(record)
                     if isinstance(found, CommandReply) and found.command == command.command:
                         return found
+                    if isinstance(found, JobStatus) and found.state in _ENDED:  # replies stand before it
+                        raise JobError(
+                            f"job {self.topics.job} ended before it answered {kind.value!r}:"
+                            f" {found.state}, {found.cause}"
+                        )
         finally:
             reader.close()
         raise JobError(
             f"job {self.topics.job} did not answer {kind.value!r} within {timeout_s:g} s: does its coordinator run?"
-            f" (penstock status {self.topics.job}) The command stands in the log: a coordinator that starts later"
-            " executes it"
+            f" (penstock status {self.topics.job}) The command stands in the log: a coordinator that takes the same run"
+            " over still answers it"
         )
 
     def announce_run(self, run_id: str) -> None:

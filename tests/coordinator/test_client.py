@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from penstock.coordinator.client import JobClient, list_jobs, statuses
@@ -61,6 +63,19 @@ def test_a_savepoint_is_named_kept_and_can_be_gone_back_to() -> None:
         (snapshot,) = kept.subtasks.values()
         assert snapshot.state is not None
         assert snapshot.state.inline == b"in it"
+
+
+def test_who_asked_for_what_the_end_of_the_job_left_undone_is_told_at_once() -> None:
+    """G5: a savepoint still waits for its coordinator when somebody else stops the job."""
+    plan = Plan()
+    plan.does["checkpoint_coordinator"] = lambda coordinator, n, result: None  # never completes
+    with started(plan, interval=None) as running, ThreadPoolExecutor(1) as asking:
+        plan.wait_gateways(0)
+        asked = asking.submit(running.client.savepoint, PATIENCE_S)
+        plan.wait_call("checkpoint_coordinator")
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        with pytest.raises(JobError, match="ended before it answered 'savepoint': stopped"):
+            asked.result(PATIENCE_S)
 
 
 def test_stop_with_savepoint_names_it_and_ends_the_job() -> None:
