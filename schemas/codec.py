@@ -27,7 +27,6 @@ Record: TypeAlias = (
 MARKER = b"\xc3\x01"
 _HEADER_LENGTH = len(MARKER) + 8
 
-TOPIC_MODULES = {"events": events, "acks": acks, "checkpoints": checkpoints, "status": status, "data": data}
 _UNIONS: dict[str, Any] = {
     "events": events.EventsRecord,
     "acks": acks.AcksRecord,

@@ -15,6 +15,8 @@ from .errors import UnreadableRecord
 
 FRAME_EVENTS_MAX = 1_000
 FRAME_BYTES_MAX = 64 * 1024
+RECORD_BYTES_MAX = 1_000_000 - 4_096
+"""What a Kafka broker with default settings takes as one record's value."""
 
 
 class Packed(NamedTuple):

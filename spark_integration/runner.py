@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REACH_TIMEOUT_S = 5.0
-ANNOUNCE_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 30.0
 _LOOK_S = 0.01
 

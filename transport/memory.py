@@ -18,11 +18,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..schemas.errors import AppendFailed, Fenced, PositionUnavailable, TopicMissing, TransportError
+from ..schemas.frames import RECORD_BYTES_MAX
 from ..schemas.topics import TopicSpec
 from .ports import LogRecord, OffsetRange, OnOutcome, Partition, TopicInfo, checked_positions
-
-RECORD_BYTES_MAX = 1_000_000 - 4_096
-"""Largest value where none is given: what the Kafka transport takes with default settings."""
 
 Clock = Callable[[], int]
 

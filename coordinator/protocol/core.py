@@ -32,6 +32,7 @@ from ...schemas.acks import (
 )
 from ...schemas.checkpoints import JobFinished, JobOutcome
 from ...schemas.events import Reset
+from ...schemas.frames import RECORD_BYTES_MAX
 from ...schemas.ids import SubtaskId
 from ...schemas.settings import JobSettings
 from . import attempts, checkpoints, commands, failover, inbox, recovery, sending
@@ -57,7 +58,7 @@ from .inputs import (
 )
 from .log_clock import LogClock
 from .restarts import RestartBudget
-from .room import RECORD_BYTES_MAX, room_in
+from .room import room_in
 from .state import JobState, Phase, Slot, SlotPhase
 
 _OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.STOPPED, Ending.FAILED: JobOutcome.FAILED}

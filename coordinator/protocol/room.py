@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
+from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX, RECORD_BYTES_MAX
 from ...schemas.settings import JobSettings
-
-RECORD_BYTES_MAX = 1_000_000 - 4_096
-"""What a Kafka broker with default settings takes as one record's value."""
 
 RECORD_HEADROOM = 2_048
 """Bytes that a frame around one event, or a part around one snapshot, may take."""
