@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol.state import Phase
-from penstock.schemas.acks import OperatorEventFrame
+from penstock.schemas.acks import CommandKind, OperatorEventFrame
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, EpochClaimed, SubtaskSnapshot
 from penstock.schemas.codec import decode
-from penstock.schemas.events import EventFrame, FailoverPolicy
+from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.frames import unpack
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle
@@ -37,7 +38,7 @@ class Checks:
         self.blamed: list[str] = []
         """Found where nothing may be raised; raised at the end of the step."""
         self._callers: dict[int, tuple[str, int]] = {}
-        self._executed: set[int] = set()
+        self._executed: dict[int, str] = {}
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
 
     def blame(self, what: str) -> None:
@@ -46,6 +47,9 @@ class Checks:
     def after_step(self) -> None:
         if self.blamed:
             raise Violation("; ".join(self.blamed))
+        for coordinator in self.world.coordinators:
+            if coordinator.alive:
+                self._bounds(coordinator)
 
     # ---- who is who
 
@@ -85,6 +89,58 @@ class Checks:
                 f"G1/G2: {instance} has handled {instance.handled}, and the history of {coordinator} is {sent}"
             )
 
+    # ---- what a coordinator writes
+
+    def appended(self, coordinator: CoordinatorProcess, subtask: SubtaskId, frame: EventFrame) -> None:
+        """Nothing sent behind a cut is on its way before the subtask's own snapshot, or a later marker."""
+        epoch, cut_at = coordinator.core.job.epoch, coordinator.users[subtask.operator].cut_at
+        pending = [] if epoch is None else [p for p in epoch.pending.values() if subtask.operator not in p.uncut]
+        for p in pending:
+            if (p.id, subtask) in coordinator.snapshots_seen:
+                continue
+            marked = max((cut_at[q.id] for q in pending if q.id > p.id and not q.uncut), default=0)
+            early = [uid for uid in _uids(frame) if uid > max(cut_at[p.id], marked)]
+            if early:
+                raise Violation(
+                    f"section 6: {early} to {subtask}, sent behind the cut of {p.id}, is not held until its snapshot"
+                )
+
+    def started(self, coordinator: CoordinatorProcess, subtask: SubtaskId, start: Start) -> None:
+        """Only instances of the run that it has claimed are started."""
+        claimed = coordinator.core.job.history.run
+        instance = next((i for i in self.world.instances if i.core.nonce == start.nonce), None)
+        if instance is not None and (claimed is None or instance.run != claimed.run):
+            raise Violation(
+                f"section 4: {coordinator} starts {instance} of {instance.run}, and the claimed run is {claimed}"
+            )
+
+    def says_hello(self, instance: SubtaskProcess, end: int) -> None:
+        """What stands below the position that it noted must not have told it that it is superseded."""
+        partition = self.world.event_partition(instance.subtask)
+        begin = self.world.transport.offsets([partition])[partition].begin
+        for record in self.world.log(partition, begin, max(begin, end)):
+            start = decode(record.value)
+            newer = isinstance(start, Start) and start.attempt > instance.newest_attempt
+            if newer and start.epoch >= instance.core.epoch_seen and start.nonce not in instance.nonces:
+                raise Violation(
+                    f"section 4: {instance} says Hello again, though the Start of {start.attempt} at {record.offset}"
+                    f" supersedes its attempt {instance.newest_attempt}"
+                )
+
+    def _bounds(self, coordinator: CoordinatorProcess) -> None:
+        epoch, settings = coordinator.core.job.epoch, self.world.settings
+        if epoch is None or coordinator.blocked is not None or coordinator.raised:
+            return
+        for operator in settings.operators:
+            if epoch.held_bytes[operator.name] > operator.max_held_bytes:
+                raise Violation(f"G7: gateways of {operator.name} hold {epoch.held_bytes[operator.name]} bytes")
+            waiting = Counter(coordinator.users[operator.name].open_futures.values())
+            for subtask, unhandled in waiting.items():
+                if unhandled > operator.max_unhandled:
+                    raise Violation(f"G7: {unhandled} events to {subtask} are not handled")
+        if epoch.withheld_bytes > sum(operator.max_held_bytes for operator in settings.operators):
+            raise Violation(f"G7: {epoch.withheld_bytes} bytes wait for coordinators that owe a future")
+
     # ---- the checkpoint log
 
     def called(self, coordinator: CoordinatorProcess, checkpoint_id: int) -> None:
@@ -108,11 +164,18 @@ class Checks:
                 case CommandExecuted():
                     if record.offset in self._executed:
                         raise Violation(f"section 8: the command at {record.offset} is executed twice")
-                    self._executed.add(record.offset)
+                    self._executed[record.offset] = record.command
+                    self._stopped(record)
         self.history.apply(records)
         for _, record in records:
             if isinstance(record, CheckpointCompleted):
                 self._completed(coordinator, self.history.checkpoints[record.checkpoint_id])
+
+    def _stopped(self, done: CommandExecuted) -> None:
+        stops = self.world.commands[done.command] in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
+        run = self.history.run
+        if stops and done.accepted and run is not None and done.offset < run.offset:
+            raise Violation(f"section 8: the command at {done.offset} stops {run.run}, which began behind it")
 
     def _completed(self, coordinator: CoordinatorProcess, checkpoint: Checkpoint) -> None:
         savepoint = checkpoint.header.savepoint  # it may complete behind a newer checkpoint: it is never subsumed
@@ -241,7 +304,9 @@ class Checks:
                 return f"{subtask}: {slot.gateway.held_events} held, open futures {user.open_futures}"
             if (why := self._uncovered(coordinator, alive[0])) is not None:
                 return why
-        return None
+        if forgotten := set(world.commands) - set(self._executed.values()):
+            return f"{sorted(forgotten)} neither executed nor refused"
+        return "an outage is to come, or to end" if world.outage_to_come or world.away else None
 
     def _uncovered(self, coordinator: CoordinatorProcess, instance: SubtaskProcess) -> str | None:
         world, subtask = self.world, instance.subtask

@@ -13,8 +13,12 @@ LENGTHS = (60, 120, 250, 500, 1000, 1000)
 DRAIN_STEPS_MAX = 8_000
 """Steps without faults in which two subtasks must have drained."""
 HEARTBEAT_S = 0.05
+HEARTBEAT_TIMEOUT_S = 0.5
+EVENT_ACK_TIMEOUT_S = 0.4
 START_TIMEOUT_S = 1.5
 """How long an instance waits for the answer to its Hello."""
+PAUSES_S = (0.05, 0.3, 1.0, 2.5)
+"""How long a broker is away, or a process frozen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,12 @@ class Config:
     raises: float = 1.0
     refusals: float = 1.0
     jumps: float = 1.0
+    outages: float = 1.0
+    """The broker is away, for a moment or far beyond every timeout."""
+    freezes: float = 1.0
+    """A process does nothing at all, for a moment or far beyond every timeout, and then goes on."""
+    duplicates: float = 1.0
+    """What a subtask says stands twice in the log."""
 
     def settings(self, rng: random.Random) -> JobSettings:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
@@ -55,7 +65,12 @@ class Config:
             "job",
             tuple(
                 OperatorSettings(
-                    name, 2, self.policy, max_held_bytes=held, max_unhandled=unhandled, event_ack_timeout=0.4
+                    name,
+                    2,
+                    self.policy,
+                    max_held_bytes=held,
+                    max_unhandled=unhandled,
+                    event_ack_timeout=EVENT_ACK_TIMEOUT_S,
                 )
                 for name in names
             ),
@@ -70,11 +85,17 @@ class Config:
             ),
             restart=RestartStrategy(0.0, 0.005, 0.02, budget=1_000_000, budget_window=60.0),
             heartbeat_interval=HEARTBEAT_S,
-            heartbeat_timeout=0.5,
+            heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
             start_timeout=1e6,
             frame_events_max=frame_events,
             state_storage="memory://states",
         )
+
+
+_NO_FAULTS = Config(
+    "", coordinator_faults=0, subtask_faults=0, twins=0, raises=0, refusals=0, jumps=0, runs=0, outages=0, freezes=0,
+    duplicates=0,
+)  # fmt: skip
 
 
 def _configs() -> dict[str, Config]:
@@ -97,6 +118,8 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
             replace(base, name=f"runs-{policy}", runs=4.0),
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
+            replace(base, name=f"frozen-{policy}", freezes=10.0, coordinator_faults=0.3),
+            replace(base, name=f"outages-{policy}", outages=8.0, freezes=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,
@@ -115,7 +138,8 @@ def _configs() -> dict[str, Config]:
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
         Config("pull-replay2", FailoverPolicy.REPLAY, 2, pull=True),
         Config("pull-savepoints", FailoverPolicy.GLOBAL, 2, pull=True, savepoints=1.0, stops=0.3),
-        Config("calm", coordinator_faults=0, subtask_faults=0, raises=0, refusals=0, jumps=0, runs=0),
+        replace(_NO_FAULTS, name="calm"),
+        replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]
     return {config.name: config for config in all_}
 

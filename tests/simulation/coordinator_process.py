@@ -16,14 +16,18 @@ from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.state import Phase, check_invariants
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
+from penstock.schemas.acks import CheckpointAck, SnapshotTaken
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
+from penstock.schemas.events import EventFrame, Start
+from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import FencedLog, LogRecord, Partition
 
 from .checks import Violation
+from .faults import Fault
 from .pen import Pen
 from .records import decoded_ack, keyed
 from .users import NumberedCoordinator, UserRaised
@@ -41,6 +45,7 @@ class CoordinatorProcess:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.alive = True
+        self.frozen_until = 0.0
         self.ended_well = False
         self.core = CoordinatorCore(world.settings, name)
         self.users: dict[str, NumberedCoordinator] = {}
@@ -49,6 +54,8 @@ class CoordinatorProcess:
         self.mailbox = Mailbox()
         self.items: deque[Item] = deque()
         self.raised: deque[inputs.CoordinatorRaised] = deque()
+        self.snapshots_seen: set[tuple[int, SubtaskId]] = set()
+        """Checkpoints, and whose snapshot for them it has read of."""
         self.blocked: effects.Commit | effects.ReadAcks | None = None
         self.rest: deque[effects.Effect] = deque()
         """Effects behind the one that blocks."""
@@ -120,6 +127,8 @@ class CoordinatorProcess:
 
     def _decide(self, event: inputs.Input) -> None:
         self.world.trace(f"{self} <- {event}")
+        if isinstance(event, inputs.AckRead) and isinstance(event.record, SnapshotTaken | CheckpointAck):
+            self.snapshots_seen.add((event.record.checkpoint_id, event.record.sender.subtask_id))
         decided = self.core.handle(event, self.world.now)
         check_invariants(self.core.job)
         self._perform_all(decided)
@@ -167,7 +176,7 @@ class CoordinatorProcess:
             case effects.Truncate():
                 self.truncation = effect
             case effects.KillTask():
-                world.kill_task(effect.task)
+                world.kill_task(effect.task, effect.cause)
             case effects.End():
                 self.end(effect.ending, effect.cause)
             case _:
@@ -193,6 +202,11 @@ class CoordinatorProcess:
 
     def _append(self, effect: effects.Append) -> None:
         epoch = self.core.job.history.epoch
+        match effect.record:
+            case EventFrame():
+                self.world.checks.appended(self, effect.subtask, effect.record)
+            case Start():
+                self.world.checks.started(self, effect.subtask, effect.record)
 
         def outcome(_: int | None, error: Exception | None) -> None:
             if error is not None:
@@ -342,24 +356,26 @@ class CoordinatorProcess:
     def actions(self) -> list[Action]:
         world, acts = self.world, list[Any]()
         if self.log is None:
-            return [(2.0, self.claim), *self._faults()]
+            return [*([] if world.away else [(2.0, self.claim)]), *self._faults()]
         if self.core.job.phase is Phase.NEW:
-            return [(2.0, self.begin), *self._faults()]
-        for pen in (self.pen, self.side):
+            return [*([] if world.away else [(2.0, self.begin)]), *self._faults()]
+        for pen in (self.pen, self.side) if not world.away else ():
             acts += [(3.0, pen.flush, partition) for partition in pen.waiting()]
         acts += [(1.5, self.store, effect) for effect in self.storing]
         if self.deletions:
             acts.append((1.0, self._delete_next))
-        if self.truncation is not None:
+        if self.truncation is not None and not world.away:
             acts.append((0.5, self.truncate))
-        if len(self.items) < BACKLOG_MAX and self.reader is not None and world.more(self.reader, world.acks):
+        if len(self.items) < BACKLOG_MAX and self._more():
             acts.append((6.0, self.read_acks))
         if isinstance(self.blocked, effects.Commit):
-            acts.append((3.0, self.commit_answered) if self.stands else (3.0, self.commit_stands))
+            if not world.away:
+                acts.append((3.0, self.commit_answered) if self.stands else (3.0, self.commit_stands))
             if world.faulty:
-                acts.append((0.1 * world.rate * world.config.coordinator_faults, self.commit_unknown))
+                acts.append(Fault(0.1 * world.rate * world.config.coordinator_faults, self.commit_unknown))
         elif self.blocked is not None:
-            acts.append((6.0, self.reread_one))
+            if not world.away:
+                acts.append((6.0, self.reread_one))
         else:
             if self.items or self._mail():
                 acts.append((8.0, self.take))
@@ -370,26 +386,30 @@ class CoordinatorProcess:
             acts += self._user_actions(user)
         return acts + self._faults()
 
+    def _more(self) -> bool:
+        world = self.world
+        return self.reader is not None and not world.away and world.more(self.reader, world.acks)
+
     def _user_actions(self, user: NumberedCoordinator) -> list[Action]:
         world = self.world
         acts: list[Any] = [(2.0, user.send, s) for s in user.subtasks if user.can_send(s)]
         for n in user.owed:
             acts.append((2.0, user.complete, n))
             if world.faulty:
-                acts.append((0.05 * world.rate * world.config.raises, user.fail_future, n))
+                acts.append(Fault(0.05 * world.rate * world.config.raises, user.fail_future, n))
         if world.faulty:
             for gateway in user.gateways.values():
-                acts.append((0.01 * world.rate * world.config.raises, gateway.fail_attempt, "rejected"))
+                acts.append(Fault(0.01 * world.rate * world.config.raises, gateway.fail_attempt, "rejected"))
         return acts
 
     def _faults(self) -> list[Action]:
         world = self.world
         if not world.faulty:
             return []
-        acts: list[Any] = [(0.05 * world.rate * world.config.coordinator_faults, self.crash)]
+        acts: list[Any] = [Fault(0.05 * world.rate * world.config.coordinator_faults, self.crash)]
         for partition in self.pen.waiting():
             weight = 0.03 * world.rate * world.config.refusals
-            acts.append((weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
+            acts.append(Fault(weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
         return acts
 
 

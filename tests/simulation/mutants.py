@@ -1,23 +1,34 @@
-"""Rules left out on purpose: each must be noticed, or the checks hold nothing."""
+# ruff: noqa: E501  (lines of source are quoted as they stand)
+"""Rules left out on purpose: each must be noticed, or the checks hold nothing.
+
+``python -m tests.simulation --mutants`` shows for each the seed that notices it, and what it says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
-from unittest.mock import patch
 
-from penstock.coordinator.protocol import checkpoints, inbox, sending
-from penstock.coordinator.protocol.effects import Truncate
-from penstock.coordinator.protocol.gateway import Gateway
-from penstock.coordinator.protocol.state import Attempt, JobState
-from penstock.schemas.ids import SubtaskId
-from penstock.subtask_client.protocol.core import SubtaskCore
-from penstock.subtask_client.protocol.phases import Phase
-from penstock.subtask_client.protocol.reading import Reading
+from penstock.coordinator import host
+from penstock.coordinator.protocol import (
+    attempts,
+    checkpoints,
+    commands,
+    core,
+    failover,
+    gateway,
+    inbox,
+    log_clock,
+    recovery,
+    sending,
+)
+from penstock.subtask_client.protocol import acking, reading, running
+from penstock.subtask_client.protocol import core as subtask_core
 
-Patches = list[tuple[object, str, Any]]
+from .configs import CONFIGS
+from .edits import Edit, edited
+from .run import simulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,108 +36,428 @@ class Mutant:
     """``config`` notices it within ``seeds``."""
 
     says: str
-    patches: Callable[[], Patches]
+    edits: tuple[Edit, ...]
     config: str
     seeds: int = 100
 
 
-class _Anybody:
-    """The identity of an attempt that takes everybody's records for its own."""
-
-    def __eq__(self, other: object) -> bool:
-        return True
-
-    def __ne__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-def _forget_inherited(job: JobState, subtask: SubtaskId) -> None:
-    job.current.inherited.pop(subtask, None)
-
-
-def _hand_over_at_once(job: JobState, delivery: Any) -> None:
-    job.emit(delivery)
-
-
-def _say_hello_again() -> Patches:
-    superseded_by = SubtaskCore._superseded_by
-
-    def mutant(core: SubtaskCore, attempt: int) -> Any:
-        return superseded_by(core, attempt) if core.phase is Phase.NEW else core._start_over()
-
-    return [(SubtaskCore, "_superseded_by", mutant)]
-
-
-def _take_old_epochs() -> Patches:
-    on_live_record = SubtaskCore._on_live_record
-
-    def mutant(core: SubtaskCore, offset: int, record: Any) -> Any:
-        seen = core.epoch_seen
-        core.epoch_seen = min(seen, record.epoch)
-        effects = on_live_record(core, offset, record)
-        core.epoch_seen = max(seen, core.epoch_seen)
-        return effects
-
-    return [(SubtaskCore, "_on_live_record", mutant), (Reading, "refusal", lambda *_: None)]
-
-
-def _truncate_everything() -> Patches:
-    truncation = checkpoints._truncation
-
-    def mutant(job: JobState) -> Truncate:
-        return Truncate(truncation(job).events, job.position)
-
-    return [(checkpoints, "_truncation", mutant)]
-
-
 MUTANTS: dict[str, Mutant] = {
+    # ---- gateways and the cut (sections 6, 7.2 to 7.4)
     "gateway-never-closes": Mutant(
         "section 7.3: at the cut that operator's gateways close",
-        lambda: [(Gateway, "close", lambda gateway, n: n in gateway._marked)],
+        (Edit(checkpoints, "slot.gateway.close(pending.id)", "pass"),),
         "replay1-two",
+    ),
+    "abort-opens-the-oldest": Mutant(
+        "section 6: abort is by id, and never opens another checkpoint's gateways",
+        (
+            Edit(
+                checkpoints,
+                "        if slot.subtask in pending.required:\n            sending.open_gateway(job, slot, pending.id)",
+                "        for n in slot.gateway.closed[:1] or ([pending.id] if slot.subtask in pending.required else []):\n"
+                "            sending.open_gateway(job, slot, n)",
+            ),
+        ),
+        "replay2",
+    ),
+    "ack-opens-everybody": Mutant(
+        "section 6: an ack from subtask 1 releases nothing of subtask 0",
+        (
+            Edit(
+                checkpoints,
+                "    _acknowledged(pending, slot.subtask, snapshot)\n    sending.open_gateway(job, slot, pending.id)",
+                "    _acknowledged(pending, slot.subtask, snapshot)\n"
+                "    [sending.open_gateway(job, s, pending.id) for s in job.live()]",
+            ),
+        ),
+        "replay2",
+    ),
+    "late-future-closes": Mutant(
+        "section 7.3: a future completed after n was aborted closes nothing",
+        (
+            Edit(
+                checkpoints,
+                'return job.drop("late-coordinator-state")',
+                "[s.gateway._held.setdefault(done.checkpoint_id, []) for s in job.live()]; return None",
+            ),
+        ),
+        "replay2",
     ),
     "no-release-below": Mutant(
         "section 7.4: whatever the gateway holds under lower ids is appended before the marker",
-        lambda: [(sending, "release_below", lambda *_: None)],
+        (Edit(checkpoints, "sending.release_below(job, slot, pending.id)", "pass"),),
+        "replay2",
+    ),
+    "two-calls-at-once": Mutant(
+        "section 7.1: no checkpoint is called while another still awaits a coordinator's future or its markers",
+        (Edit(checkpoints, "all(p.step is Step.ACKS and not p.stop for p in pending)", "True"),),
         "replay2",
     ),
     "handed-over-at-once": Mutant(
         "section 7.2: until its future completes a coordinator is handed no event",
-        lambda: [(inbox, "deliver", _hand_over_at_once)],
+        (
+            Edit(
+                inbox,
+                "if queue or any(delivery.operator in pending.uncut for pending in epoch.pending.values()):",
+                "if False:",
+            ),
+        ),
         "replay1",
     ),
-    "anybodys-records": Mutant(
-        "section 3: the coordinator drops what does not match attempt and generation",
-        lambda: [(Attempt, "sender", lambda *_: _Anybody())],
+    "inbox-position-late": Mutant(
+        "section 7.2: the inbox position of n is the first record not handed over at its call",
+        (
+            Edit(
+                checkpoints,
+                "pending.states.get(o.name), pending.inbox_position)",
+                "pending.states.get(o.name), job.position)",
+            ),
+        ),
+        "global2",
+    ),
+    # ---- acks and completion (sections 3, 7.6, 7.7)
+    "repeated-ack-counts": Mutant(
+        "section 7.7: acks are taken by identity, not by count",
+        (
+            Edit(
+                checkpoints,
+                'return job.drop("repeated-ack")',
+                "return [_acknowledged(pending, s, pending.acks[slot.subtask])"
+                " for s in sorted(pending.required - set(pending.acks))[:1]] and None",
+            ),
+        ),
         "replay2",
     ),
+    "anybodys-records": Mutant(
+        "section 3: the coordinator drops what does not match the attempt",
+        (Edit(core, "slot.attempt.sender(slot.subtask) != sender", "False"),),
+        "replay2",
+    ),
+    "any-generation": Mutant(
+        "section 3: the coordinator drops what does not match the generation",
+        (Edit(core, "slot.attempt.sender(slot.subtask) != sender", "slot.attempt.id != sender.attempt"),),
+        "zombies-replay",
+    ),
+    "complete-before-its-events": Mutant(
+        "section 7.7: notify_checkpoint_complete(n) only after every event that belongs to n",
+        (Edit(checkpoints, "inbox.deliver(job, CallComplete(operator, n))", "job.emit(CallComplete(operator, n))"),),
+        "replay2",
+    ),
+    "snapshot-events-left-out": Mutant(
+        "section 7.7: events sent in snapshot_state(n) belong to n",
+        (Edit(acking, "effects = running.flush()", "effects: list[Effect] = []"),),
+        "replay2",
+    ),
+    "ids-used-again": Mutant(
+        "section 7.1: an id is never used twice in a job",
+        (Edit(recovery, "first = history.reserved_through + 1", "first = history.last_id + 1"),),
+        "replay1",
+    ),
+    "unnamed-states-deleted": Mutant(
+        "section 7.8: what an aborted checkpoint releases, no completed one names",
+        (
+            Edit(
+                checkpoints,
+                "sorted(locations - job.history.locations())",
+                "sorted(locations | job.history.locations())",
+            ),
+        ),
+        "replay1",
+    ),
+    "truncates-too-far": Mutant(
+        "section 7.9: logs are truncated below the last completed checkpoint's positions",
+        (
+            Edit(
+                checkpoints,
+                "acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])",
+                "acks = job.position",
+            ),
+        ),
+        "replay1",
+    ),
+    # ---- failover and recovery (section 8)
     "no-inbox-range": Mutant(
         "section 8: the inbox range is handed over",
-        lambda: [(inbox, "hand_inherited", _forget_inherited)],
+        (
+            Edit(
+                inbox,
+                "if job.has_coordinator(subtask.operator):\n            events = unpack(part",
+                "if False:\n            events = unpack(part",
+            ),
+        ),
         "global1",
     ),
     "whole-inbox-range": Mutant(
         "section 8: the inbox range ends at the sent-sequence that the ack names",
-        lambda: [(inbox, "below", lambda events, sequence: events)],
+        (
+            Edit(inbox, "if events.sequence + events.count <= sequence:", "if True:"),
+            Edit(inbox, "if events.sequence >= sequence:", "if False:"),
+        ),
         "global2",
         200,
     ),
+    "range-of-any-attempt": Mutant(
+        "section 8: the inbox range is of exactly the attempt and generation that acked",
+        (Edit(inbox, "if sender != (snapshot.attempt, snapshot.epoch, snapshot.generation):", "if False:"),),
+        "global2",
+        200,
+    ),
+    "takeover-reads-nothing-back": Mutant(
+        "section 8: a new process first reads the acks topic from n's inbox position",
+        (
+            Edit(
+                recovery,
+                "job.emit(ReadAcks(low, committed.acks_end))",
+                "job.emit(ReadAcks(committed.acks_end, committed.acks_end))",
+            ),
+        ),
+        "zombies-replay",
+    ),
+    "oldest-hello-wins": Mutant(
+        "section 8: a new process answers only the newest Hello per subtask",
+        (
+            Edit(
+                recovery, "job.hellos[record.subtask_id] = waiting", "job.hellos.setdefault(record.subtask_id, waiting)"
+            ),
+        ),
+        "zombies-replay",
+    ),
+    "range-later": Mutant(
+        "section 8: the inbox range is handed over before anything newer from that subtask",
+        (
+            Edit(attempts, "    inbox.hand_inherited(job, subtask)\n", ""),
+            Edit(checkpoints, "and not epoch.inherited", ""),
+        ),
+        "global2",
+    ),
+    "rollback-forgets-futures": Mutant(
+        "section 6: every future settles, also at a global failover",
+        (
+            Edit(
+                failover,
+                'sending.fail_stream(job, slot, RolledBack(f"epoch {epoch.number} has been rolled back: {cause}"))',
+                "pass",
+            ),
+        ),
+        "replay1",
+    ),
+    "reset-forgets-futures": Mutant(
+        "section 6: under reset, events of the failed attempt settle with TaskNotRunning",
+        (Edit(failover, "            sending.fail_stream(job, slot, failure)", "            slot.stream = None"),),
+        "reset2",
+    ),
+    "failed-before-handed-over": Mutant(
+        "section 4: what was read before is handed over, ahead of execution_attempt_failed",
+        (
+            Edit(
+                checkpoints,
+                "    job.current.pending.clear()\n    for pending in dropped:\n        _release_withheld(job, pending)\n",
+                "    job.current.pending.clear()\n",
+            ),
+            Edit(
+                failover,
+                "    for pending in aborted:\n",
+                "    for pending in aborted:\n        checkpoints._release_withheld(job, pending)\n",
+            ),
+        ),
+        "replay2",
+    ),
+    "commands-position-too-far": Mutant(
+        "section 8: a command is executed again until its effect or refusal is committed",
+        (
+            Edit(
+                checkpoints,
+                "commands_position = min(open_commands, default=job.position)",
+                "commands_position = job.position",
+            ),
+        ),
+        "savepoints-replay",
+    ),
+    "hint-owes-no-reset": Mutant(
+        "section 8: a hint that takes a waiting Hello away sends the Reset that was left out for it",
+        (Edit(core, "job.emit(Append(subtask, Reset(job.current.number, slot.generation)))", "pass"),),
+        "twins-replay",
+        300,
+    ),
+    "outage-fails-everybody": Mutant(
+        "section 8: a broker that is away for a minute fails nobody",
+        (
+            Edit(
+                log_clock,
+                "max(0.0, min((appended_at_ms - self._at_ms) / 1000, self._step_max_s))",
+                "max(0.0, (appended_at_ms - self._at_ms) / 1000)",
+            ),
+        ),
+        "calm-outages",
+    ),
+    # ---- bounds (section 6, G7)
+    "held-without-bound": Mutant(
+        "section 6: past max_held_bytes the oldest pending checkpoint is aborted",
+        (Edit(core, "checkpoints.overflow(job)\n                or ", ""),),
+        "tiny-replay",
+    ),
+    "unhandled-without-bound": Mutant(
+        "section 6: past max_unhandled events send_event raises Backpressure",
+        (
+            Edit(
+                host, "if ledger.promised - ledger.stream.handled_through >= settings.max_unhandled and", "if False and"
+            ),
+        ),
+        "tiny-replay",
+    ),
+    # ---- the subtask's side (sections 4, 5, 7.5, 8)
     "old-epochs-count": Mutant(
         "section 4: a subtask ignores records of an epoch lower than the highest it has seen",
-        _take_old_epochs,
+        (
+            Edit(subtask_core, "if record.epoch < self.epoch_seen:", "if False:"),
+            Edit(
+                subtask_core, "self.epoch_seen = record.epoch", "self.epoch_seen = max(self.epoch_seen, record.epoch)"
+            ),
+            Edit(reading, "if frame.epoch != epoch:", "if False:"),
+        ),
         "zombies-replay",
     ),
     "superseded-says-hello": Mutant(
         "section 4: a superseded attempt leaves and does not say Hello again",
-        _say_hello_again,
+        (
+            Edit(
+                subtask_core,
+                "    def _superseded_by(self, attempt: int) -> list[Effect]:\n",
+                "    def _superseded_by(self, attempt: int) -> list[Effect]:\n"
+                "        if self.phase is not Phase.NEW:\n            return self._start_over()\n",
+            ),
+        ),
         "twins-replay",
     ),
-    "truncates-too-far": Mutant(
-        "section 7.9: logs are truncated below the last completed checkpoint's positions",
-        _truncate_everything,
+    "hello-without-looking": Mutant(
+        "section 4: an instance that is to say Hello again first reads up to the high watermark",
+        (Edit(subtask_core, "if self.attempt is not None and self.position < end:", "if False:"),),
+        "frozen-replay",
+        300,
+    ),
+    "reset-obeyed-while-waiting": Mutant(
+        "section 5.1: until its Start an instance only notes the epoch of a Reset",
+        (
+            Edit(
+                subtask_core,
+                "        if running is None:\n            return self._drop(Dropped.BEFORE_START)",
+                "        if running is None:\n"
+                "            return self._start_over() if isinstance(record, Reset) else self._drop(Dropped.BEFORE_START)",
+            ),
+        ),
+        "replay2",
+    ),
+    "control-below-start-obeyed": Mutant(
+        "section 5.3: control records below its own Start are void, and a Reset counts above the own generation only",
+        (
+            Edit(
+                subtask_core,
+                "            if not isinstance(record, EventFrame):\n                return self._drop(Dropped.VOID_CONTROL)\n            return self._on_frame(running, offset, record, None)",
+                "            return self._on_live_record(offset, record)",
+            ),
+            Edit(
+                subtask_core,
+                "if record.full_generation <= running.start.full_generation:\n                    return self._drop(Dropped.STALE_RESET)",
+                "if False:\n                    return []",
+            ),
+        ),
+        "replay2",
+    ),
+    "second-start-ignored": Mutant(
+        "section 5.3: a second Start for the own attempt with a higher generation means starting over",
+        (
+            Edit(
+                subtask_core,
+                "if self.running is not None and start.full_generation <= self.running.start.full_generation:",
+                "if self.running is not None:",
+            ),
+        ),
+        "zombies-replay",
+    ),
+    "handled-too-early": Mutant(
+        "section 3: handled-through names what has been handled",
+        (Edit(running, "return self.reading.handled_through + events_done", "return self.handling[1]"),),
         "replay1",
+    ),
+    "position-too-far": Mutant(
+        "section 7.6: the ack names the position of its snapshot",
+        (Edit(subtask_core, "event_position=position,", "event_position=position + 1,"),),
+        "replay1",
+    ),
+    "sequences-begin-anew": Mutant(
+        "section 5.4: a successor goes on in the sequence that its checkpoint names",
+        (
+            Edit(
+                attempts,
+                "sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0",
+                "sequence = 0",
+            ),
+        ),
+        "replay1",
+    ),
+    "finished-handles-on": Mutant(
+        "section 8: a finished instance handles no event any more",
+        (Edit(subtask_core, "if reading.ended:", "if False:"),),
+        "eager-end-replay",
+    ),
+    "handles-behind-a-stop": Mutant(
+        "section 9: after the marker of a stopping savepoint a subtask handles nothing more",
+        (
+            Edit(
+                subtask_core,
+                "        if running.stopping is not None:\n            return self._drop(Dropped.BEHIND_STOP)\n        reading =",
+                "        reading =",
+            ),
+        ),
+        "stops-replay",
+    ),
+    "aborted-stop-skips": Mutant(
+        "section 8: when a stopping savepoint is aborted, a subtask goes on right behind its marker",
+        (
+            Edit(
+                subtask_core,
+                "            effects.append(do.Seek(self.position))\n        return [*effects, running.begin_call(do.NotifyAborted(n))]",
+                "        return [*effects, running.begin_call(do.NotifyAborted(n))]",
+            ),
+            Edit(subtask_core, "self.position = running.stopping[1] + 1", "pass"),
+        ),
+        "stops-replay",
+    ),
+    "older-run-answered": Mutant(
+        "section 4: a Hello whose run is not the claimed one is answered by Stop",
+        (
+            Edit(
+                attempts,
+                "if job.run is None or hello.run != job.run[0]:\n        job.drop",
+                "if job.run is None:\n        job.drop",
+            ),
+            Edit(attempts, "if job.run is None or waiting.hello.run != job.run[0]:", "if job.run is None:"),
+        ),
+        "runs-replay",
+    ),
+    "queue-not-moved-down": Mutant(
+        "section 6: opening another than the lowest closed id moves its queue down one",
+        (Edit(gateway, "            self._held[max(below)] += queue\n            return []", "            pass"),),
+        "replay2",
+    ),
+    "held-under-the-lowest": Mutant(
+        "section 6: an event is held under the highest closed id",
+        (Edit(gateway, "self._held[max(self._held)].append(frame)", "self._held[min(self._held)].append(frame)"),),
+        "replay2",
+    ),
+    "appended-past-a-closed-gateway": Mutant(
+        "section 6: a successor's events wait for its own gateway too",
+        (
+            Edit(
+                sending, "    if slot.gateway.closed:\n", "    if slot.gateway.closed and slot.phase.value == 'done':\n"
+            ),
+        ),
+        "replay2",
+    ),
+    "a-stop-is-executed-late": Mutant(
+        "section 8: a command that would stop a run is refused when a newer run has begun behind it",
+        (Edit(commands, "if stops and job.run is not None and offset < job.run[1]:", "if False:"),),
+        "stops-replay",
     ),
 }
 
@@ -134,7 +465,23 @@ MUTANTS: dict[str, Mutant] = {
 @contextmanager
 def mutated(name: str | None) -> Iterator[None]:
     """The cores with that rule left out; as they are, without a name."""
-    with ExitStack() as stack:
-        for target, attribute, mutant in MUTANTS[name].patches() if name is not None else []:
-            stack.enter_context(patch.object(target, attribute, mutant))
+    with edited(MUTANTS[name].edits if name is not None else ()):
         yield
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a mutant came to: the first seed that notices it, None where none does, and what is said."""
+
+    mutant: str
+    seed: int | None
+    said: str
+
+
+def notice(name: str) -> Notice:
+    mutant = MUTANTS[name]
+    with mutated(name):
+        for seed in range(mutant.seeds):
+            if (violation := simulate(CONFIGS[mutant.config], seed).violation) is not None:
+                return Notice(name, seed, violation.splitlines()[0][:200])
+    return Notice(name, None, "")

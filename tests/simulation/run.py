@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 import traceback
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from .configs import Config
 from .world import World
 
 _TAIL = 40
+_SHRINKING_S = 20.0
 
 
 @dataclass(slots=True)
@@ -20,25 +23,58 @@ class Found:
     steps: int
     checkpoints: int
     violation: str | None
+    faults: list[int]
+    """The steps at which faults happened."""
     lines: list[str] = field(default_factory=list)
     """The trace, where one was asked for, or where something broke."""
+    happened: int = 0
+    """How many faults there were before the history was shrunk; 0 where it was not."""
+
+    @property
+    def sentence(self) -> str:
+        """What is broken, without who and when: the same for every history that breaks the same thing."""
+        return (self.violation or "").partition(":")[0]
 
     def report(self) -> str:
         """The violation, the command that shows it again, and the end of the trace."""
         again = f"python -m tests.simulation --config {self.config} --trace {self.seed}"
+        told = ""
+        if self.happened:
+            again += f" --faults {','.join(map(str, self.faults)) or 'none'}"
+            told = f"\n  with {len(self.faults)} of the {self.happened} faults of this seed"
         tail = "\n".join("    " + line for line in self.lines[-_TAIL:])
-        return f"VIOLATION in {self.config}, seed {self.seed}: {self.violation}\n  again: {again}\n{tail}"
+        return f"VIOLATION in {self.config}, seed {self.seed}: {self.violation}{told}\n  again: {again}\n{tail}"
 
 
-def simulate(config: Config, seed: int, *, tracing: bool = False) -> Found:
-    """Runs a seed; where it breaks something, runs it again for its trace."""
-    world = World(config, seed, tracing=tracing)
+def simulate(config: Config, seed: int, *, tracing: bool = False, faults: Collection[int] | None = None) -> Found:
+    """Runs a seed, with only those of its ``faults`` that happen at the given steps."""
+    world = World(config, seed, tracing=tracing, faults=faults)
     violation = None
     try:
         world.run_all()
     except Exception as error:
-        if not tracing:
-            return simulate(config, seed, tracing=True)
         where = "" if type(error).__name__ == "Violation" else "\n" + "".join(traceback.format_exc(limit=-5))
         violation = f"{error}{where}"
-    return Found(config.name, seed, world.steps, len(world.checks.completed), violation, world.lines or [])
+    return Found(
+        config.name, seed, world.steps, len(world.checks.completed), violation, world.faults, world.lines or []
+    )
+
+
+def explained(config: Config, found: Found) -> Found:
+    """The same violation with as few faults as are found within some seconds, and its trace."""
+    deadline = time.monotonic() + _SHRINKING_S
+    needed, size = found.faults, max(1, len(found.faults) // 2)
+    while needed and time.monotonic() < deadline:
+        for at in range(0, len(needed), size):
+            fewer = needed[:at] + needed[at + size :]
+            tried = simulate(config, found.seed, faults=frozenset(fewer))
+            if tried.sentence == found.sentence:
+                needed = tried.faults
+                break
+        else:
+            if size == 1:
+                break
+            size = max(1, size // 2)
+    shown = simulate(config, found.seed, tracing=True, faults=frozenset(needed))
+    shown.happened = len(found.faults)
+    return shown

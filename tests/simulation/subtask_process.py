@@ -6,7 +6,7 @@ import json
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.schemas.acks import AcksRecord
+from penstock.schemas.acks import AcksRecord, OperatorEventFrame
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import PositionUnavailable, SequenceGap
 from penstock.schemas.events import EventsRecord
@@ -23,6 +23,7 @@ from penstock.transport.ports import LogRecord
 
 from .checks import Violation
 from .configs import HEARTBEAT_S, START_TIMEOUT_S
+from .faults import Fault
 from .pen import Outcome, Pen
 
 if TYPE_CHECKING:
@@ -49,6 +50,13 @@ class SubtaskProcess:
             )
         )
         self.alive = True
+        self.frozen_until = 0.0
+        self.nonces: set[str] = set()
+        """Of all its Hellos."""
+        self.newest_attempt = -1
+        """The newest that it knew itself to be."""
+        self.given_up = False
+        """Its runner believes it dead."""
         self.stuck = False
         """Its user code hangs; its heartbeats go on."""
         self.handled: list[int] = []
@@ -74,6 +82,8 @@ class SubtaskProcess:
 
     def feed(self, event: on.Input) -> None:
         self.world.trace(f"{self} <- {event}")
+        if self.core.attempt is not None:
+            self.newest_attempt = self.core.attempt
         effects = self.core.handle(event)
         check_invariants(self.core)
         for effect in effects:
@@ -92,6 +102,9 @@ class SubtaskProcess:
                 if self.pen.failure is not None:
                     self._replace_pen()
                 nonce, self.hello_at = hello.nonce, world.now
+                if self.nonces and nonce not in self.nonces:
+                    world.checks.says_hello(self, self.core.position)
+                self.nonces.add(nonce)
                 self._write(hello, lambda offset, _: self._hello_taken(nonce, offset))
             case do.Seek(offset=offset):
                 self.fetched.clear()
@@ -119,6 +132,8 @@ class SubtaskProcess:
 
     def _write(self, record: AcksRecord, outcome: Outcome | None = None) -> None:
         self.pen.append(self.world.acks, encode(record), None, outcome)
+        if not isinstance(record, OperatorEventFrame) and self.world.chance(0.01 * self.world.config.duplicates):
+            self.pen.append(self.world.acks, encode(record), None, None)
 
     def _hello_taken(self, nonce: str, offset: int | None) -> None:
         if offset is not None:
@@ -252,6 +267,8 @@ class SubtaskProcess:
 
     def leave(self, departure: Departure, reason: str) -> None:
         self.world.trace(f"{self} leaves ({departure}): {reason}")
+        if departure is Departure.NO_START and not self.world.faulty and self.hello_at > self.world.calm_since:
+            raise Violation(f"section 5.2: the Hello of {self} is never answered")
         self.alive = False
         self.world.adrift.append(self.pen.abandon(None))
         self.world.left(self, departure)
@@ -277,7 +294,8 @@ class SubtaskProcess:
 
     def _something_to_read(self) -> bool:
         partition = self.world.event_partition(self.subtask)
-        return bool(self.fetched) or (self.reader is not None and self.world.more(self.reader, partition))
+        there = self.reader is not None and not self.world.away and self.world.more(self.reader, partition)
+        return bool(self.fetched) or there
 
     def waits(self) -> str:
         return (
@@ -291,17 +309,19 @@ class SubtaskProcess:
 
     def actions(self) -> list[Action]:
         world, running = self.world, self.core.running
-        acts: list[Any] = [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
+        acts: list[Any] = []
+        if not world.away:
+            acts += [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
         acts += [(1.5, self.upload, location) for location in self.uploads]
         if running is not None and world.now >= self.beat_at:
             acts.append((3.0, self.beat, True))
         if isinstance(self.call, do.HandleEvents):
             acts.append((0.3, self.beat, False))
         if self.call is not None:
-            if not self.stuck:
+            if not self.stuck and not (world.away and isinstance(self.call, do.NotePosition)):
                 acts.append((4.0, self.end_call))
                 if world.faulty and not isinstance(self.call, do.NotePosition):
-                    acts.append((0.15 * world.rate * world.config.raises, self.fail_call))
+                    acts.append(Fault(0.15 * world.rate * world.config.raises, self.fail_call))
         else:
             acts += self._between_calls()
         return acts + self._faults()
@@ -331,10 +351,10 @@ class SubtaskProcess:
         if not world.faulty:
             return []
         rate = world.rate * world.config.subtask_faults
-        acts: list[Any] = [(0.05 * rate, self.crash), (0.02 * rate, self._stick)]
+        acts: list[Any] = [Fault(0.05 * rate, self.crash), Fault(0.02 * rate, self._stick)]
         for partition in self.pen.waiting():
             weight = 0.03 * world.rate * world.config.refusals
-            acts.append((weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
+            acts.append(Fault(weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
         return acts
 
     def _stick(self) -> None:

@@ -9,7 +9,7 @@ from penstock.coordinator.api import CheckpointResult, EventContext, Gateway, Op
 from penstock.coordinator.futures import EventFuture
 from penstock.schemas.errors import Backpressure
 from penstock.schemas.events import FailoverPolicy
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 
 from .checks import Violation
 
@@ -33,10 +33,15 @@ class NumberedCoordinator(OperatorCoordinator):
         self.sent: Lists = {s: [] for s in self.subtasks}
         self.received: Lists = {s: [] for s in self.subtasks}
         self.gateways: dict[int, Gateway] = {}
+        self.live: dict[int, int] = {}
+        """By subtask: the attempt that it was told is ready, and not told has failed."""
+        self.requests: list[int] = []
         self.owed: dict[int, CheckpointResult] = {}
         """Checkpoint futures not completed, aborted ones included."""
         self.cuts: dict[int, Lists] = {}
         """What had been sent at the cut, by checkpoint."""
+        self.cut_at: dict[int, int] = {}
+        """The newest event of all at the cut, by checkpoint: what is sent later has a higher number."""
         self.open_futures: dict[int, SubtaskId] = {}
         """Events whose futures have not settled, of all epochs of this process."""
         self.settled: set[int] = set()
@@ -45,16 +50,23 @@ class NumberedCoordinator(OperatorCoordinator):
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
         self._maybe_raise("reset_to_checkpoint")
-        empty: dict[str, dict[str, list[int]]] = {"sent": {}, "received": {}}
-        lists = state or empty
+        lists = state or {"sent": {}, "received": {}, "requests": []}
         self.sent = {s: list(lists["sent"].get(str(s), ())) for s in self.subtasks}
         self.received = {s: list(lists["received"].get(str(s), ())) for s in self.subtasks}
+        self.requests = list(lists["requests"])
         self.gateways.clear()
+        self.live.clear()
         self.cuts = {checkpoint_id: {s: list(sent) for s, sent in self.sent.items()}}
 
     def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: EventContext) -> None:
         self._maybe_raise("handle_event_from_operator")
         self.process.check_may_be_handed(self.operator)
+        if attempt not in (self.live.get(subtask), NO_ATTEMPT) and not self.process.raised:
+            raise Violation(
+                f"section 4: {event} of {self.operator}/{subtask} attempt {attempt} is handed over while"
+                f" {self.live.get(subtask)} is its attempt: what was read before goes ahead of"
+                " execution_attempt_failed"
+            )
         self.received[subtask].append(event)
         if self.world.config.pull:
             if subtask not in self.gateways and self.process.raised:
@@ -90,12 +102,19 @@ class NumberedCoordinator(OperatorCoordinator):
 
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         self._maybe_raise("execution_attempt_ready")
-        self.gateways[subtask] = gateway
+        self.gateways[subtask], self.live[subtask] = gateway, attempt
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
+        self.live.pop(subtask, None)
         if self.policy is FailoverPolicy.RESET:
             self.gateways.pop(subtask, None)
         self._maybe_raise("execution_attempt_failed")
+
+    def handle_request(self, request: Any) -> Any:
+        if request in self.requests:
+            raise Violation(f"section 8: request {request} is executed twice")
+        self.requests.append(request)
+        return request
 
     # ---- what it does of its own accord, each a step of the scheduler
 
@@ -136,7 +155,8 @@ class NumberedCoordinator(OperatorCoordinator):
         return settled
 
     def complete(self, checkpoint_id: int) -> None:
-        lists = {"sent": self.sent, "received": self.received}
+        lists = {"sent": self.sent, "received": self.received, "requests": self.requests}
+        self.cut_at[checkpoint_id] = self.world.newest_uid
         self.world.trace(f"{self.process} {self.operator} completes its future of {checkpoint_id}: sent {self.sent}")
         self.cuts[checkpoint_id] = {s: list(sent) for s, sent in self.sent.items()}
         self.owed.pop(checkpoint_id).complete(lists)
@@ -145,6 +165,6 @@ class NumberedCoordinator(OperatorCoordinator):
         self.owed.pop(checkpoint_id).fail("the user could not")
 
     def _maybe_raise(self, callback: str) -> None:
-        if self.world.faulty and self.world.rng.random() < 0.01 * self.world.config.raises * self.world.rate:
+        if self.world.chance(0.01 * self.world.config.raises):
             self.world.trace(f"{self.process} {self.operator} raises in {callback}")
             raise UserRaised(callback)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,8 +17,9 @@ from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTranspor
 from penstock.transport.ports import LogRecord, Partition
 
 from .checks import Checks, Violation
-from .configs import DRAIN_STEPS_MAX, LENGTHS, Config
+from .configs import DRAIN_STEPS_MAX, HEARTBEAT_TIMEOUT_S, LENGTHS, PAUSES_S, Config
 from .coordinator_process import CoordinatorProcess
+from .faults import Fault
 from .pen import Pen
 from .subtask_process import SubtaskProcess
 
@@ -26,7 +29,7 @@ Action = Any
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")
 """Of an object without a repr of its own: it differs from run to run."""
 _COMMANDS_MAX = 8
-_STEP_FAULTY_S, _STEP_CALM_S = 0.004, 0.001
+_STEP_FAULTY_S, _STEP_CALM_S, _STEP_AWAY_S = 0.004, 0.001, 0.02
 
 
 class World:
@@ -35,11 +38,20 @@ class World:
     workers = ThreadPoolExecutor(1)
     """For ``call_async``, which nobody uses here."""
 
-    def __init__(self, config: Config, seed: int, *, tracing: bool = False) -> None:
+    def __init__(
+        self, config: Config, seed: int, *, tracing: bool = False, faults: Collection[int] | None = None
+    ) -> None:
         self.config, self.seed = config, seed
         self.rng = random.Random(f"{config.name}/{seed}")
+        self._dice = self.rng.getrandbits(64)
+        """Every step throws its own: so a history changes little where one fault of it is left out."""
+        self._allowed = faults
+        self.faults: list[int] = []
+        """The steps at which faults happened."""
         self.settings = config.settings(self.rng)
         self.chaos = self.rng.choice(LENGTHS) * config.operators
+        self.away_until = self.calm_since = 0.0
+        self.outage_to_come = config.outages * self.rng.random() > 0.7
         self.events_wanted = max(3, self.chaos // (30 * config.operators))
         self.now = 1.0
         self.lines: list[str] | None = [] if tracing else None
@@ -59,9 +71,10 @@ class World:
         self.adrift: list[Pen] = []
         """Records of processes that are gone, still on their way."""
         self.side = Pen(self.transport)
+        self.commands: dict[str, CommandKind] = {}
         self.faulty, self.rate, self._window = True, 0.0, 0
         self._speed: dict[object, float] = {}
-        self._uids = self._nonces = self._commands = self._runs = 0
+        self.newest_uid = self._nonces = self._runs = 0
         self.finished = False
         self._gone: set[SubtaskId] = set()
         """Whose task of the newest run has returned normally."""
@@ -79,11 +92,28 @@ class World:
 
     def chance(self, probability: float) -> bool:
         """A fault, if faults may happen."""
-        return self.faulty and self.rng.random() < probability * min(self.rate, 3)
+        return self.faulty and self.rng.random() < probability * min(self.rate, 3) and self._may_fail()
+
+    def _may_fail(self) -> bool:
+        """Whether this step's fault is one of those that this history is to have."""
+        allowed = self._allowed is None or self.steps in self._allowed
+        if allowed and self.steps not in self.faults[-1:]:
+            self.faults.append(self.steps)
+        return allowed
+
+    @property
+    def away(self) -> bool:
+        """The broker is not there: nothing is written, read or looked up."""
+        return self.now < self.away_until
+
+    @property
+    def settled(self) -> bool:
+        """No fault has happened for longer than any timeout: from here on nobody may be given up."""
+        return not self.faulty and self.now > self.calm_since + 2 * HEARTBEAT_TIMEOUT_S
 
     def new_uid(self) -> int:
-        self._uids += 1
-        return self._uids
+        self.newest_uid += 1
+        return self.newest_uid
 
     def new_nonce(self) -> str:
         self._nonces += 1
@@ -142,10 +172,16 @@ class World:
             hint = FailureHint(*instance.subtask, instance.run, instance.name, "its process died")
             self.side.append(self.acks, encode(hint), None, None)
 
-    def kill_task(self, task: str) -> None:
+    def kill_task(self, task: str, cause: str) -> None:
+        """As Spark does: one that is frozen may not hear of it, and gets a successor beside it."""
         for instance in self.instances:
             if instance.alive and instance.name == task:
-                instance.crash()
+                if self.settled:
+                    raise Violation(f"section 8: {instance}, alive and well, is given up: {cause}")
+                if instance.frozen_until > self.now and self.chance(0.3):
+                    instance.given_up = True
+                else:
+                    instance.crash()
 
     def _spawn_coordinator(self) -> None:
         self.coordinators.append(CoordinatorProcess(self, f"C{len(self.coordinators) + 1}"))
@@ -155,14 +191,27 @@ class World:
         self.instances.append(SubtaskProcess(self, subtask, self.run, len(self.instances) + 1))
 
     def _command(self, kind: CommandKind) -> None:
-        self._commands += 1
-        command = Command(f"command-{self._commands}", kind, "", b"", "somebody")
-        self.side.append(self.acks, encode(command), None, None)
+        name = f"command-{len(self.commands) + 1}"
+        self.commands[name] = kind
+        request = kind is CommandKind.REQUEST
+        operator = self.rng.choice(self.settings.operators).name if request else ""
+        payload = json.dumps(self.new_uid()).encode() if request else b""
+        self.side.append(self.acks, encode(Command(name, kind, operator, payload, "somebody")), None, None)
 
     def _jump(self) -> None:
         seconds = self.rng.choice((0.06, 0.2, 0.6, 1.5))
         self.trace(f"{seconds} s pass")
         self.now += seconds
+
+    def _go_away(self, seconds: float) -> None:
+        self.trace(f"the broker is AWAY for {seconds} s")
+        self.away_until = self.now + seconds
+
+    def _freeze(self) -> None:
+        process = self.rng.choice(self.processes())
+        seconds = self.rng.choice(PAUSES_S)
+        self.trace(f"{process} FREEZES for {seconds} s")
+        process.frozen_until = self.now + seconds
 
     # ---- the scheduler
 
@@ -172,28 +221,38 @@ class World:
         return [process for process in everybody if process.alive]
 
     def actions(self) -> list[Action]:
-        acts: list[Any] = [(3.0, self.side.flush, at) for at in self.side.waiting()]
-        self.adrift = [pen for pen in self.adrift if pen.waiting()]
-        acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting()]
+        acts: list[Any] = []
+        if not self.away:
+            acts += [(3.0, self.side.flush, at) for at in self.side.waiting()]
+            self.adrift = [pen for pen in self.adrift if pen.waiting()]
+            acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting()]
         faults = self.rate if self.faulty else 0.0
         if not self.finished:
             living = [c for c in self.coordinators if c.alive]
             if not any(c.log is None or self._owns_log(c) for c in living):
                 acts.append((2.0, self._spawn_coordinator))
             elif len(living) < 3 and faults:
-                acts.append((0.05 * faults * self.config.coordinator_faults, self._spawn_coordinator))
+                acts.append(Fault(0.05 * faults * self.config.coordinator_faults, self._spawn_coordinator))
         for subtask in self.settings.subtasks():
             mine = [i for i in self.instances if i.alive and i.subtask == subtask]
             needed = subtask not in self._gone and not self.finished
-            if needed and not any(i.run == self.run for i in mine):
+            if needed and not any(i.run == self.run and not i.given_up for i in mine):
                 acts.append((2.0, self._spawn, subtask))
             elif needed and len(mine) < 3 and faults:
-                acts.append((0.05 * faults * self.config.twins, self._spawn, subtask))
+                acts.append(Fault(0.05 * faults * self.config.twins, self._spawn, subtask))
         if faults:
             config = self.config
-            acts.append((0.02 * faults * config.jumps, self._jump))
-            acts.append((0.02 * faults * config.runs, self.new_run))
-        if self.faulty and self._commands < _COMMANDS_MAX:
+            acts.append(Fault(0.02 * faults * config.jumps, self._jump))
+            acts.append(Fault(0.02 * faults * config.runs, self.new_run))
+            if self.processes():
+                acts.append(Fault(0.02 * faults * config.freezes, self._freeze))
+            if not self.away:
+                acts.append(Fault(0.01 * faults * config.outages, self._go_away, self.rng.choice(PAUSES_S)))
+        elif self.outage_to_come and self.settled:
+            self.outage_to_come = False
+            self._go_away(PAUSES_S[-1])
+        if self.faulty and len(self.commands) < _COMMANDS_MAX:
+            acts.append((0.01, self._command, CommandKind.REQUEST))
             acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
             acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
         return acts
@@ -204,12 +263,15 @@ class World:
 
     def step(self) -> None:
         self.steps += 1
-        self.now += _STEP_FAULTY_S if self.faulty else _STEP_CALM_S
+        self.rng.seed(self._dice + self.steps)
+        self.now += _STEP_AWAY_S if self.away else _STEP_FAULTY_S if self.faulty else _STEP_CALM_S
         if self.faulty and self.steps >= self._window:
             self._new_window()
         pool: list[tuple[float, Action]] = [(a[0], a) for a in self.actions()]
         for process in self.processes():
             speed = 1.0
+            if process.frozen_until > self.now:
+                continue
             if self.faulty:
                 speed = self._speed.setdefault(process, self.rng.choice((0, 0.03, 0.3, 1, 1, 1, 1, 2, 3)))
             if speed:
@@ -219,10 +281,12 @@ class World:
             self._wait()
             return
         at = self.rng.random() * total
-        for weight, (_, act, *arguments) in pool:
+        for weight, action in pool:
             at -= weight
             if at <= 0:
-                act(*arguments)
+                _, act, *arguments = action
+                if not isinstance(action, Fault) or self._may_fail():
+                    act(*arguments)
                 break
         self.checks.after_step()
 
@@ -238,7 +302,9 @@ class World:
 
     def _wait(self) -> None:
         """Nobody has anything to do before the next deadline."""
-        due = [at for p in self.processes() if (at := p.deadline()) is not None]
+        due = [max(at, p.frozen_until) for p in self.processes() if (at := p.deadline()) is not None]
+        if self.away:
+            due.append(self.away_until)
         self.now = max(self.now, min(due, default=self.now + 0.01))
 
     def run_all(self) -> None:
@@ -248,11 +314,12 @@ class World:
             if self.finished:
                 break
         self.trace("---- faults stop")
-        self.faulty = False
+        self.faulty, self.calm_since, self.away_until = False, self.now, 0.0
         for process in self.processes():
+            process.frozen_until = 0.0
             if isinstance(process, SubtaskProcess):
                 process.stuck = False
-            if process is not self.coordinators[-1] and self.rng.random() < 0.3:
+            if process is not self.coordinators[-1] and self.rng.random() < 0.3 and self._may_fail():
                 process.crash()
         for n in range(DRAIN_STEPS_MAX * self.config.operators):
             self.step()
