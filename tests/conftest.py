@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -14,3 +15,18 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
     """One broker for the whole session. Tests that kill, pause or restart a broker use one of their own."""
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka") / "data") as broker:
         yield broker
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long each part of the suite took."""
+    seconds: Counter[str] = Counter()
+    tests: Counter[str] = Counter()
+    for report in (r for reports in terminalreporter.stats.values() for r in reports):
+        if isinstance(report, pytest.TestReport):
+            part = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
+            seconds[part] += report.duration
+            tests[part] += report.when == "call"
+    if len(seconds) > 1:
+        terminalreporter.section("how long each part took")
+        for part, took in seconds.most_common():
+            terminalreporter.write_line(f"{took:7.1f} s  {part} ({tests[part]} tests)")

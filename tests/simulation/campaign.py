@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
@@ -64,7 +65,20 @@ def _count(tally: Tally, found: Found) -> None:
 
 def pool(processes: int | None = None) -> Executor:
     """Processes of their own, so that each has a core."""
-    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Queued batches would outlive a parent that was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 class Record:

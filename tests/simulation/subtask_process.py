@@ -335,7 +335,7 @@ class SubtaskProcess:
         if self._something_to_read():
             acts.append((5.0, self.read))
         running = self.core.running
-        if self.core.phase is Phase.WAITING and self.world.now >= self.hello_at + START_TIMEOUT_S:
+        if self.core.phase is Phase.WAITING and self.world.now >= self._patience_ends():
             acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
         if self.core.lost is not None or (
             running is not None
@@ -345,6 +345,10 @@ class SubtaskProcess:
         if self.core.may_poll and (self._may_send() or self._work_is_done()):
             acts.append((1.0, self.poll))
         return acts
+
+    def _patience_ends(self) -> float:
+        """Time in which the broker is away does not count."""
+        return max(self.hello_at, self.world.away_until) + START_TIMEOUT_S
 
     def _faults(self) -> list[Action]:
         world = self.world
