@@ -26,7 +26,7 @@ ifneq ($(shell cat $(MADE) 2>/dev/null && $(BIN)/python -c '' 2>/dev/null && ech
 .PHONY: $(MADE)
 endif
 
-.PHONY: help install demo test lint bench soak clean java
+.PHONY: help install demo test lint bench soak images clean java
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -50,6 +50,9 @@ bench: java $(DEV) ## measure; options go into ARGS="..."
 
 soak: java $(DEV) ## repeat the soak tests PENSTOCK_SOAK_ROUNDS times (20)
 	@PENSTOCK_SOAK_ROUNDS=$(PENSTOCK_SOAK_ROUNDS) $(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+
+images: java $(DEV) ## build the container images (docs/containers.md) in the local engine
+	@$(BIN)/python docker/build.py
 
 clean: ## remove .venv, builds and caches
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db

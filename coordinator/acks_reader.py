@@ -87,7 +87,13 @@ def _decoded(record: LogRecord) -> AcksRecord | None:
     except UnreadableRecord as error:
         _log.warning("record %s of %s kept out: %s", record.offset, record.partition, error)
         return None
-    return decoded if isinstance(decoded, AcksRecord) else None
+    if not isinstance(decoded, AcksRecord):
+        kind = type(decoded).__name__
+        _log.warning(
+            "record %s of %s kept out: a %s does not belong on this topic", record.offset, record.partition, kind
+        )
+        return None
+    return decoded
 
 
 def _input_of(record: LogRecord) -> AckRead:

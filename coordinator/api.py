@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..schemas.errors import ConfigurationError
 from .futures import EventFuture
 
 
@@ -46,9 +47,10 @@ class Gateway(Protocol):
     def send_event(self, event: Any) -> EventFuture:
         """Sends an event: encoded now, never blocking, from any thread (protocol, section 6).
 
-        Under the policies ``replay`` and ``global``, what is sent through a dead attempt's gateway goes to its
-        successor; under ``reset`` its future fails with TaskNotRunning. Raises EventTooLarge, and Backpressure when
-        a bound is reached: then :meth:`CoordinatorContext.on_writable` says when to go on.
+        Under the policy ``replay``, what is sent through a dead attempt's gateway goes to its successor; under
+        ``reset`` its future fails with TaskNotRunning. After a global failover, which under ``global`` every failure
+        is, it fails with RolledBack. Raises EventTooLarge, and Backpressure when a bound is reached: then
+        :meth:`CoordinatorContext.on_writable` says when to go on.
         """
 
     def fail_attempt(self, cause: BaseException | str) -> None:
@@ -140,8 +142,13 @@ class OperatorCoordinator:
     def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: EventContext) -> None:
         """An event from a subtask, in the order it was sent.
 
-        ``attempt`` is -1 for events of a subtask that had finished before the restored checkpoint.
+        ``attempt`` is -1 for events of a subtask that had finished before the restored checkpoint. As it stands here
+        it raises: nothing that was sent is passed over.
         """
+        raise ConfigurationError(
+            f"an event for a {type(self).__name__}, which does not say what to do with one: give it a"
+            " handle_event_from_operator"
+        )
 
     def checkpoint_coordinator(self, checkpoint_id: int, result: CheckpointResult) -> None:
         """Complete ``result`` with the state, now or later: that call is the cut.

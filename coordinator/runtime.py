@@ -264,7 +264,7 @@ class CoordinatorRuntime:
                 if host is not None:
                     host.settle(effect.stream)
             case effects.AppendHeartbeat():
-                self._append_aside(self._acks, effect.record)
+                self._append_aside(self._acks, effect.record, lost=inputs.HeartbeatLost())
             case effects.Reply():
                 self._append_aside(self._status_partition, effect.reply, effect.reply.command)
             case effects.ReadAcks():
@@ -343,13 +343,27 @@ class CoordinatorRuntime:
         if life == self._logs.events_life:
             self._feed(failed)
 
-    def _append_aside(self, partition: Partition, record: Record, key: str = "") -> None:
+    def _append_aside(
+        self, partition: Partition, record: Record, key: str = "", lost: inputs.Input | None = None
+    ) -> None:
+        """A writer that has failed takes nothing more: it is replaced, and this record tried once again."""
+
+        def taken(_: int | None, error: Exception | None) -> None:
+            if error is not None:
+                _log.warning("job=%s: %s not written: %s", self.settings.name, type(record).__name__, error)
+                if lost is not None:
+                    self._mailbox.post(lost)
+
+        value, key_bytes = encode(record), key.encode() or None
         try:
-            self._logs.side.append(partition, encode(record), key.encode() or None)
-        except TransportError as error:
-            _log.warning("job=%s: %s not written: %s", self.settings.name, type(record).__name__, error)
+            self._logs.side.append(partition, value, key_bytes, taken)
+        except TransportError:
             self._logs.side.close(0.0)
             self._logs.side = self._transport.writer()
+            try:
+                self._logs.side.append(partition, value, key_bytes, taken)
+            except TransportError as error:
+                taken(None, error)
 
     def _commit(self, commit: effects.Commit) -> None:
         """Blocks until the outcome is known: until then the coordinator handles nothing else."""

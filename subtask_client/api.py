@@ -112,7 +112,11 @@ class Subtask:
         """The state that ``snapshot_state(checkpoint_id)`` returned; None where it returned None."""
 
     def handle_operator_event(self, event: Any) -> None:
-        """One event from the coordinator."""
+        """One event from the coordinator. As it stands here it raises: nothing that was sent is passed over."""
+        raise ConfigurationError(
+            f"an event for a {type(self).__name__}, which does not say what to do with one: give it a"
+            " handle_operator_event"
+        )
 
     def poll(self) -> PollResult:
         """A bounded step of own work, between events; left as it is, the subtask has none."""

@@ -6,7 +6,7 @@ from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed
 from ...schemas.events import FailoverPolicy, Start, Stop
 from ...schemas.ids import NO_CHECKPOINT, Generation
-from . import failover, inbox
+from . import commands, failover, inbox
 from .effects import Append, CallReady
 from .gateway import Gateway
 from .history import keyed
@@ -114,6 +114,7 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     job.run = (record.run, offset)
     job.registered.clear()
     job.started_at = job.now
+    commands.refuse_stops(job)
     if job.epoch is None:
         return  # the claim to come carries it
     served = job.live()

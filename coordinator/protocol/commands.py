@@ -11,6 +11,9 @@ from .history import keyed
 from .inputs import RequestAnswered
 from .state import CommandOutcome, JobState, SavepointRequest
 
+WAITING_MAX = 1_000
+"""Commands begun and not executed; more are refused at once (G7)."""
+
 
 def read_command(job: JobState, offset: int, command: Command) -> None:
     if offset < job.history.commands_position or offset in job.history.executed:
@@ -31,9 +34,12 @@ def begin_due(job: JobState) -> bool:
 
 
 def _begin(job: JobState, offset: int, command: Command) -> None:
+    if len(job.begun_commands) > WAITING_MAX:
+        refuse(job, offset, f"{WAITING_MAX} commands wait for their effect already; ask again when some have had it")
+        return
     stops = command.kind in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
     if stops and job.run is not None and offset < job.run[1]:
-        refuse(job, offset, f"the run that it was meant for ended before run {job.run[0]} began")
+        _refuse_stop(job, offset)
         return
     match command.kind:
         case CommandKind.SAVEPOINT:
@@ -48,6 +54,18 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
             else:
                 known = ", ".join(job.coordinated()) or "none"
                 refuse(job, offset, f"no operator {command.operator!r} with a coordinator; there is: {known}")
+
+
+def refuse_stops(job: JobState) -> None:
+    """A newer run has begun: what was to stop the one before, and has not been triggered, is refused."""
+    for request in [request for request in job.savepoints if request.stop]:
+        job.savepoints.remove(request)
+        _refuse_stop(job, request.command)
+
+
+def _refuse_stop(job: JobState, offset: int) -> None:
+    assert job.run is not None
+    refuse(job, offset, f"the run that it was meant for ended before run {job.run[0]} began")
 
 
 def _stop(job: JobState, offset: int, command: Command) -> None:

@@ -45,6 +45,7 @@ from .inputs import (
     Begin,
     Committed,
     CoordinatorRaised,
+    HeartbeatLost,
     Input,
     RequestAnswered,
     Reread,
@@ -116,6 +117,8 @@ def _take(job: JobState, event: Input) -> None:
                 job.emit(ReplaceWriter())
                 if job.epoch is not None:
                     job.due_failover = f"the broker did not take a record: {event.error}"
+        case HeartbeatLost():
+            job.heartbeat_at = None
         case RequestAnswered():
             commands.request_answered(job, event)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
@@ -237,6 +240,7 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     if slot is None or slot.attempt is None or slot.attempt.sender(slot.subtask) != sender:
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt
+    attempt.heard = True
     attempt.seen_at = job.clock.of(read.appended_at_ms)
     match record:
         case Heartbeat():

@@ -8,7 +8,7 @@ from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Phase, SlotPhase
+from .state import JobState, Phase, SlotPhase, WaitingHello
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -76,6 +76,9 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
         checkpoints.forget(job, pending, f"global failover: {cause}")
     for slot in epoch.slots.values():
         sending.fail_stream(job, slot, RolledBack(f"epoch {epoch.number} has been rolled back: {cause}"))
+        attempt = slot.attempt
+        if attempt is not None and not attempt.heard and slot.subtask != failed:  # its Start may never have stood
+            job.hellos.setdefault(slot.subtask, WaitingHello(attempt.id, attempt.hello, attempt.at_takeover))
     job.epoch = None
     job.phase = Phase.BACKING_OFF
     job.claim_at = job.now + delay

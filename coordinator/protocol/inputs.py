@@ -157,6 +157,11 @@ class RequestAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class HeartbeatLost:
+    """The coordinator's own heartbeat under way does not certainly stand. Ends AppendHeartbeat, if not well."""
+
+
+@dataclass(frozen=True, slots=True)
 class AppendFailed:
     """A frame, marker or control record that the broker did not certainly take."""
 
@@ -184,5 +189,6 @@ Input = (
     | AttemptRejected
     | RequestAnswered
     | AppendFailed
+    | HeartbeatLost
     | Tick
 )

@@ -72,6 +72,8 @@ class Attempt:
     """What it reported itself; the stream's may be higher, from an attempt before it."""
     received_through: int = 0
     """Sequence of the next event expected from it."""
+    heard: bool = False
+    """Something of it has been read: it has its Start."""
     finished: bool = False
     """It reported that its work has ended."""
     step: str = "starting"

@@ -161,7 +161,7 @@ class CoordinatorProcess:
             case effects.Settle():
                 self.hosts[effect.stream.subtask.operator].settle(effect.stream)
             case effects.AppendHeartbeat():
-                self.side.append(world.acks, encode(effect.record), None, None)
+                self.side.append(world.acks, encode(effect.record), None, self._heartbeat_taken)
             case effects.Reply():
                 self.side.append(Partition(world.settings.topics.status, 0), encode(effect.reply), None, None)
             case effects.ReplaceWriter():
@@ -213,6 +213,15 @@ class CoordinatorProcess:
                 self.mailbox.post(inputs.AppendFailed(epoch, str(error)))
 
         self.pen.append(self.world.event_partition(effect.subtask), encode(effect.record), None, outcome)
+
+    def _heartbeat_taken(self, _: int | None, error: Exception | None) -> None:
+        if error is not None:
+            self.mailbox.post(inputs.HeartbeatLost())
+
+    def _refuse_aside(self, partition: Partition) -> None:
+        self.side.refuse(partition, stands=self.world.rng.random() < 0.5)
+        self.world.adrift.append(self.side.abandon(None))
+        self.side = Pen(self.world.transport)
 
     # ---- commits and reading back
 
@@ -410,6 +419,8 @@ class CoordinatorProcess:
         for partition in self.pen.waiting():
             weight = 0.03 * world.rate * world.config.refusals
             acts.append(Fault(weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
+        for partition in self.side.waiting():
+            acts.append(Fault(0.03 * world.rate * world.config.refusals, self._refuse_aside, partition))
         return acts
 
 

@@ -273,6 +273,12 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "savepoints-replay",
     ),
+    "lost-start-forgotten": Mutant(
+        "section 8: a Hello whose Start may not stand waits again when a new epoch begins",
+        (Edit(failover, "if attempt is not None and not attempt.heard and slot.subtask != failed:", "if False:"),),
+        "replay1",
+        300,
+    ),
     "hint-owes-no-reset": Mutant(
         "section 8: a hint that takes a waiting Hello away sends the Reset that was left out for it",
         (Edit(core, "job.emit(Append(subtask, Reset(job.current.number, slot.generation)))", "pass"),),

@@ -267,7 +267,7 @@ class SubtaskProcess:
 
     def leave(self, departure: Departure, reason: str) -> None:
         self.world.trace(f"{self} leaves ({departure}): {reason}")
-        if departure is Departure.NO_START and not self.world.faulty and self.hello_at > self.world.calm_since:
+        if departure is Departure.NO_START and self.world.settled:
             raise Violation(f"section 5.2: the Hello of {self} is never answered")
         self.alive = False
         self.world.adrift.append(self.pen.abandon(None))

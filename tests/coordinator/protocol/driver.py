@@ -168,10 +168,11 @@ class Script:
 
     @classmethod
     def running(cls, *operators: OperatorSettings, **changes: Any) -> Script:
-        """Every subtask has its Start, and what led there is forgotten."""
+        """Every subtask has been heard under its Start, and what led there is forgotten."""
         script = cls.begun(*operators, **changes)
         script.read(RunStarted("run-1", "here"))
         script.hello_all()
+        script.read(*(task.heartbeat() for task in script.tasks.values()))
         script.forget()
         return script
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.commands import WAITING_MAX
 from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, Restore, StateFailed
 from penstock.schemas.acks import Command, CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
 from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
 
-from .driver import S0, S1, Script
+from .driver import INTERVAL, S0, S1, Script
 
 SAVEPOINT, STOP, STOP_WITH, REQUEST = (
     CommandKind.SAVEPOINT, CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT, CommandKind.REQUEST,
@@ -280,3 +281,29 @@ def test_a_refusal_whose_commit_never_stood_is_decided_again() -> None:
     assert not [effect for effect in decided if isinstance(effect, effects.Reply)]
     script.restart()
     assert [reply.command for reply in script.replies()] == ["c"]
+
+
+def test_past_a_bound_of_waiting_commands_more_are_refused_at_once() -> None:
+    """G7. A checkpoint is under way, so none of them has its effect."""
+    script = Script.running()
+    script.trigger()
+    for _ in range(WAITING_MAX + 5):
+        script.command(SAVEPOINT)
+    assert len(script.job.savepoints) == WAITING_MAX
+    refused = script.replies()
+    assert [reply.accepted for reply in refused] == [False] * 5
+    assert "1000 commands wait for their effect already" in refused[0].outcome
+
+
+def test_a_stop_that_waits_for_its_turn_is_refused_when_a_newer_run_begins() -> None:
+    """Section 8: it was meant for the run before."""
+    script = Script.running()
+    script.savepoint()
+    stop = script.command(STOP_WITH)
+    script.read(RunStarted("run-2", "there"))
+    (refused,) = [done for done in script.committed(CommandExecuted) if done.offset == stop]
+    assert not refused.accepted
+    assert "before run run-2 began" in refused.outcome
+    script.hello_all(run="run-2")
+    script.advance(INTERVAL)
+    assert not any(marker.stop for marker in script.records(S0, TriggerCheckpoint))

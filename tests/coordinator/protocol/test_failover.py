@@ -6,7 +6,7 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AppendFailed, AttemptRejected, CoordinatorRaised
-from penstock.schemas.acks import FailureHint
+from penstock.schemas.acks import FailureHint, RunStarted
 from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.schemas.events import EventFrame, FailoverPolicy, Reset, Start
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
@@ -329,3 +329,17 @@ def test_progress_comes_back_after_any_failover(policy: FailoverPolicy) -> None:
     assert script.last_id == n
     assert script.events()[-1] == b"flows"
     assert isinstance(script.records(S0, Start)[-1], Start)
+
+
+def test_a_hello_whose_start_may_not_stand_waits_again_when_an_epoch_begins() -> None:
+    """Section 8: the Start may have been refused with the frame behind it; another needs no Reset beside it."""
+    script = Script.begun()
+    script.read(RunStarted("run-1", "here"))
+    script.hello_all()
+    script.read(script.task(S0).heartbeat())
+    script.forget()
+    script.handle(AppendFailed(1, "refused"))
+    assert [type(record).__name__ for record in script.appended(S0)] == ["Reset"]
+    (start,) = script.appended(S1)
+    assert isinstance(start, Start)
+    assert (start.attempt, start.full_generation) == (script.task(S1).attempt, (2, 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.inputs import HeartbeatLost
 from penstock.coordinator.protocol.log_clock import LogClock
 from penstock.schemas.acks import CoordinatorHeartbeat
 from penstock.schemas.settings import OperatorSettings
@@ -74,6 +75,16 @@ def test_one_that_is_lost_is_written_again_at_last() -> None:
     for _ in range(120):
         script.advance(1.0)
     assert len(script.heartbeats) >= 1
+
+
+def test_one_that_did_not_stand_is_written_again_an_interval_later() -> None:
+    """G6: the clock of the failure detector must not stop for a record that the broker refused."""
+    script = Script.running()
+    script.advance(1.0)
+    script.heartbeats = []
+    script.handle(HeartbeatLost())
+    script.advance(1.0)
+    assert len(script.heartbeats) == 1
 
 
 def test_a_heartbeat_of_another_instance_is_dropped() -> None:
