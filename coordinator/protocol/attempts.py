@@ -22,7 +22,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if job.run is None or hello.run != job.run[0]:
         job.drop("hello-of-another-run")
         return stop(job, offset, hello, why_not(job, hello))
-    job.hellos[subtask] = WaitingHello(offset, hello)
+    job.wait(WaitingHello(offset, hello))
     job.registered.add(subtask)
     if job.epoch is not None and job.phase is Phase.RUNNING:
         attempt = job.epoch.slots[subtask].attempt

@@ -181,16 +181,21 @@ def _read_hint(job: JobState, hint: FailureHint) -> None:
     subtask = SubtaskId(hint.operator, hint.subtask)
     slot = None if job.epoch is None or job.phase is not Phase.RUNNING else job.epoch.slots.get(subtask)
     waiting = job.hellos.get(subtask)
-    if waiting is not None and (waiting.hello.run, waiting.hello.task) == (hint.run, hint.task):
+    if waiting is not None and _died(waiting.hello, hint):
         del job.hellos[subtask]
-        if slot is not None and slot.phase is SlotPhase.ABSENT:
+        if waiting.displaced is not None:
+            job.wait(waiting.displaced)
+        elif slot is not None and slot.phase is SlotPhase.ABSENT:
             # No Start will carry the generation to an older instance that this Hello had superseded.
             job.emit(Append(subtask, Reset(job.current.number, slot.generation)))
-    if slot is None or slot.attempt is None:
-        return
-    hello = slot.attempt.hello
-    if (hello.run, hello.task) == (hint.run, hint.task):
+    elif waiting is not None and waiting.displaced is not None and _died(waiting.displaced.hello, hint):
+        waiting.displaced = None
+    if slot is not None and slot.attempt is not None and _died(slot.attempt.hello, hint):
         failover.fail_attempt(job, subtask, hint.cause)
+
+
+def _died(hello: Hello, hint: FailureHint) -> bool:
+    return (hello.run, hello.task) == (hint.run, hint.task)
 
 
 def _read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHeartbeat) -> None:

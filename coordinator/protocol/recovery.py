@@ -178,7 +178,7 @@ def reread(job: JobState, read: Reread) -> None:
             if job.run is not None and record.run != job.run[0]:
                 job.strangers.append(waiting)  # the newest Hello of the newest run wins
             else:
-                job.hellos[record.subtask_id] = waiting
+                job.wait(waiting)
         case Command() if job.first_epoch:
             commands.read_command(job, read.offset, record)
         case _:

@@ -174,6 +174,8 @@ class WaitingHello:
     offset: int
     hello: Hello
     at_takeover: bool = False
+    displaced: WaitingHello | None = None
+    """The one that waited when this one came: it is the newest again should this one's task be reported dead."""
 
 
 @dataclass(slots=True)
@@ -271,6 +273,15 @@ class JobState:
     """How and why the job must end, likewise."""
 
     # ---- short words for what every transition needs
+
+    def wait(self, waiting: WaitingHello) -> None:
+        """The newest Hello of its subtask waits for its Start."""
+        subtask = waiting.hello.subtask_id
+        before = self.hellos.get(subtask)
+        if before is not None and before.hello.task != waiting.hello.task:
+            before.displaced = None  # one is remembered, no more
+            waiting.displaced = before
+        self.hellos[subtask] = waiting
 
     @property
     def current(self) -> Epoch:

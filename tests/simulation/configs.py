@@ -14,7 +14,7 @@ DRAIN_STEPS_MAX = 8_000
 """Steps without faults in which two subtasks must have drained."""
 HEARTBEAT_S = 0.05
 HEARTBEAT_TIMEOUT_S = 0.5
-EVENT_ACK_TIMEOUT_S = 0.4
+EVENT_ACK_TIMEOUT_S = 0.8
 START_TIMEOUT_S = 1.5
 """How long an instance waits for the answer to its Hello."""
 PAUSES_S = (0.05, 0.3, 1.0, 2.5)

@@ -215,11 +215,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "oldest-hello-wins": Mutant(
         "section 8: a new process answers only the newest Hello per subtask",
-        (
-            Edit(
-                recovery, "job.hellos[record.subtask_id] = waiting", "job.hellos.setdefault(record.subtask_id, waiting)"
-            ),
-        ),
+        (Edit(recovery, "job.wait(waiting)", "job.hellos.setdefault(record.subtask_id, waiting)"),),
         "zombies-replay",
     ),
     "range-later": Mutant(

@@ -337,9 +337,13 @@ class SubtaskProcess:
         running = self.core.running
         if self.core.phase is Phase.WAITING and self.world.now >= self._patience_ends():
             acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
-        if self.core.lost is not None or (
-            running is not None
-            and (running.outbox.bytes_waiting or running.handled_through() > running.reported_through)
+        if (
+            self.core.lost is not None
+            or self.core.hello_failed
+            or (
+                running is not None
+                and (running.outbox.bytes_waiting or running.handled_through() > running.reported_through)
+            )
         ):
             acts.append((1.0, self.turn))
         if self.core.may_poll and (self._may_send() or self._work_is_done()):

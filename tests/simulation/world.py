@@ -109,7 +109,7 @@ class World:
     @property
     def settled(self) -> bool:
         """No fault has happened for longer than any timeout: from here on nobody may be given up."""
-        return not self.faulty and self.now > self.calm_since + 2 * HEARTBEAT_TIMEOUT_S
+        return not self.faulty and self.now > self.calm_since + 3 * HEARTBEAT_TIMEOUT_S
 
     def new_uid(self) -> int:
         self.newest_uid += 1

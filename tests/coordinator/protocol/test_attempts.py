@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead
-from penstock.schemas.acks import AcksRecord, Hello, RunStarted
+from penstock.schemas.acks import AcksRecord, FailureHint, Hello, RunStarted
 from penstock.schemas.checkpoints import RunClaimed
 from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop
 from penstock.schemas.ids import NO_CHECKPOINT
@@ -273,3 +273,30 @@ def test_the_next_start_names_markers_below_its_next_checkpoint_id_dead() -> Non
     n = script.trigger()
     script.read(script.task().failed())
     assert script.hello().start.next_checkpoint_id == n + 1
+
+
+def test_a_hello_that_a_newer_one_displaced_is_the_newest_again_when_that_ones_task_dies() -> None:
+    """Section 4: the newest Hello wins, and a dead task has none."""
+    script = Script.begun()
+    script.read(RunStarted("run-1", "here"))
+    script.slot(S0).start_not_before = 100.0
+    older, newer = script.hello(S0).attempt, script.hello(S0).attempt
+    died = script.job.hellos[S0].hello
+    script.read(FailureHint("op", 0, "run-1", died.task, "its worker died"))
+    script.advance(100.0)
+    assert newer > older
+    assert [start.attempt for start in script.records(S0, Start)] == [older]
+
+
+def test_a_displaced_hello_whose_own_task_dies_is_not_answered() -> None:
+    """Section 8: a FailureHint names the task that died."""
+    script = Script.begun()
+    script.read(RunStarted("run-1", "here"))
+    script.slot(S0).start_not_before = 100.0
+    script.hello(S0)
+    died = script.job.hellos[S0].hello
+    newer = script.hello(S0).attempt
+    script.read(FailureHint("op", 0, "run-1", died.task, "its worker died"))
+    assert script.job.hellos[S0].displaced is None
+    script.advance(100.0)
+    assert [start.attempt for start in script.records(S0, Start)] == [newer]
