@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from .ids import SubtaskId
+from .ids import NO_ATTEMPT, SubtaskId
 from .state import ChannelPosition, Segment, Sender, StateHandle
 
 
@@ -28,6 +28,7 @@ class Hello:
     nonce: Annotated[str, "unique to this Hello; Start and Stop echo it"]
     task: Annotated[str, "what the runner calls the task that hosts the instance; a failure hint names it"]
     host: Annotated[str, "where the instance runs, for people"]
+    previous: Annotated[int, "newest attempt that this instance has been; -1: none"] = NO_ATTEMPT
 
     @property
     def subtask_id(self) -> SubtaskId:

@@ -103,6 +103,7 @@ class Stop:
     attempt: Annotated[int, "the attempt that is to leave"]
     nonce: Annotated[str, "nonce of its Hello"]
     reason: Annotated[str, "why, for people"]
+    superseded: Annotated[bool, "whether another attempt has taken its place: then it leaves by raising"] = False
 
 
 EventsRecord = Start | Reset | EventFrame | TriggerCheckpoint | CheckpointCompleted | CheckpointAborted | Stop

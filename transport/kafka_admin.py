@@ -32,6 +32,12 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 _DESCRIBE_AGAIN_S = 0.02
+_ATTEMPT_S = 2.0
+"""How long the first attempts at a question wait; later ones wait as long as the question has been open, so that a
+slow broker is asked a few times only."""
+_SILENT_S = 3.0
+"""A client that was asked in vain is replaced if it has not answered for this long. Above what connecting takes, or
+callers with short deadlines would replace every client before it can answer."""
 
 _LEADER_MOVED = frozenset(
     {
@@ -44,15 +50,28 @@ _LEADER_MOVED = frozenset(
 )
 """Errors of a partition that exists and whose leader is not the one that was asked, or is not known yet."""
 
+_ASK_AGAIN = _LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY}
+"""Errors that say nothing of the question: also a broker that knows no broker, and a client that has been replaced."""
+
 
 class KafkaAdmin:
-    """The admin half of a transport. Thread-safe; connects when first used."""
+    """The admin half of a transport. Thread-safe; connects when first used.
+
+    A question is asked again before its deadline is over, and a client that stays silent is replaced. A broker that
+    was frozen is fenced for a moment, and one that is alone then names no broker at all in its metadata. librdkafka
+    believes it and forgets the address that it is connected to. It bootstraps again, but a question looks for its
+    broker only once, and if that came too early it waits on, well connected, for all the time it is given.
+    """
 
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._events = ClientEvents(config)
         self._lock = threading.Lock()
         self._made: tuple[AdminHandle, OwnProcess] | None = None
+        self._generation = 0  # of _made: how many clients were replaced before it
+        self._silent_since = 0.0  # when _made was made, or last answered
+        # Frees the client that was replaced last: that may wait for a name server, and no question shall.
+        self._freeing: threading.Thread | None = None
 
     def check(self, timeout_s: float) -> str:
         metadata = self._call(
@@ -182,13 +201,15 @@ class KafkaAdmin:
             if self._made is None:
                 settings = client_settings(self._config, self._events)
                 self._made = make_client(AdminHandle, self._config, settings), OwnProcess()
+                self._silent_since = time.monotonic()
             client, process = self._made
         process.check("this KafkaTransport")
         return client
 
     def _call(self, what: str, timeout_s: float, ask: Callable[[float], T]) -> T:
-        """The answer to ``ask(seconds left)``; errors that a broker's restart explains are asked again until then."""
-        end = time.monotonic() + timeout_s
+        """The answer to ``ask(seconds it has)``; what a broker's restart explains is asked again until the deadline."""
+        began = time.monotonic()
+        end = began + timeout_s
         attempts = tenacity.Retrying(
             retry=tenacity.retry_if_exception(_may_pass),
             wait=tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
@@ -196,8 +217,7 @@ class KafkaAdmin:
             reraise=True,
         )
         try:
-            # Never 0: librdkafka takes that, and anything below, as "no deadline".
-            return attempts(lambda: ask(max(end - time.monotonic(), 0.05)))
+            return attempts(lambda: self._attempt(ask, began, end))
         except KafkaException as failure:
             error: KafkaError = failure.args[0]
         except FutureTimeout:
@@ -205,6 +225,35 @@ class KafkaAdmin:
         if error.code() in TOPIC_UNKNOWN:
             raise TopicMissing(f"{what} failed at {self._config.bootstrap}: {self._config.explained(error)}")
         raise self._config.error(what, error, timeout_s, self._last_heard())
+
+    def _attempt(self, ask: Callable[[float], T], began: float, end: float) -> T:
+        """One attempt at a question that is open since ``began``; its client is replaced if it is silent."""
+        now = time.monotonic()
+        generation = self._generation
+        try:
+            # Never 0: librdkafka takes that, and anything below, as "no deadline".
+            answer = ask(max(min(end - now, max(_ATTEMPT_S, now - began)), 0.05))
+        except (KafkaException, FutureTimeout) as failure:
+            if isinstance(failure, FutureTimeout) or failure.args[0].code() in NO_ANSWER:
+                failure.__traceback__ = None  # its frames hold the client
+                self._replace(generation)
+            raise
+        self._silent_since = time.monotonic()
+        return answer
+
+    def _replace(self, generation: int) -> None:
+        """Has the next question asked by a new client. Questions that are with the old one are asked again too."""
+        self._last_heard()  # what it has to say is why
+        with self._lock:
+            silent = time.monotonic() - self._silent_since >= _SILENT_S
+            freeing = self._freeing is not None and self._freeing.is_alive()
+            if generation != self._generation or not silent or freeing:
+                return
+            self._generation += 1
+            old = [self._made]
+            self._made = None
+            self._freeing = threading.Thread(target=old.clear, name="penstock-kafka-admin", daemon=True)
+            self._freeing.start()
 
     def _each(
         self,
@@ -260,8 +309,9 @@ class KafkaAdmin:
             time.sleep(_DESCRIBE_AGAIN_S)
 
     def _last_heard(self) -> str:
-        if self._made is not None:
-            self._made[0].poll(0)  # serves the error callback, where a refused connection says why
+        made = self._made
+        if made is not None:
+            made[0].poll(0)  # serves the error callback, where a refused connection says why
         return self._events.heard
 
 
@@ -283,5 +333,5 @@ def _may_pass(failure: BaseException) -> bool:
     if not isinstance(failure, KafkaException):
         return False
     error: KafkaError = failure.args[0]
-    passing = error.retriable() or error.code() in NO_ANSWER or error.code() in _LEADER_MOVED
+    passing = error.retriable() or error.code() in NO_ANSWER or error.code() in _ASK_AGAIN
     return passing and error.code() not in TOPIC_UNKNOWN

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed
 from ...schemas.events import FailoverPolicy, Start, Stop
-from ...schemas.ids import NO_CHECKPOINT, Generation
+from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation
 from . import commands, failover, inbox
 from .effects import Append, CallReady
 from .gateway import Gateway
@@ -22,6 +22,9 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if job.run is None or hello.run != job.run[0]:
         job.drop("hello-of-another-run")
         return stop(job, offset, hello, why_not(job, hello))
+    if (newer := superseded_by(job, hello)) is not None:
+        job.drop("hello-of-superseded")
+        return stop_superseded(job, offset, hello, newer)
     job.wait(WaitingHello(offset, hello))
     job.registered.add(subtask)
     if job.epoch is not None and job.phase is Phase.RUNNING:
@@ -48,6 +51,26 @@ def answer_hellos(job: JobState) -> bool:
         del job.hellos[subtask]
         acted = True
     return acted
+
+
+def superseded_by(job: JobState, hello: Hello) -> int | None:
+    """The attempt of another task that has taken the place of the one that this instance was; None for none.
+
+    It may not have read that: its successor's Start is truncated away once a checkpoint stands behind it.
+    """
+    if hello.previous == NO_ATTEMPT:
+        return None
+    waiting = job.hellos.get(hello.subtask_id)
+    slot = None if job.epoch is None else job.epoch.slots[hello.subtask_id]
+    others = [] if waiting is None else [(waiting.offset, waiting.hello.task)]
+    if slot is not None and slot.attempt is not None:
+        others.append((slot.attempt.id, slot.attempt.hello.task))
+    return max((at for at, task in others if at > hello.previous and task != hello.task), default=None)
+
+
+def stop_superseded(job: JobState, offset: int, hello: Hello, newer: int) -> None:
+    reason = f"superseded by attempt {newer}, which said Hello after attempt {hello.previous} of this instance"
+    job.emit(Append(hello.subtask_id, Stop(job.history.epoch, offset, hello.nonce, reason, superseded=True)))
 
 
 def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:

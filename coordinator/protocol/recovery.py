@@ -177,6 +177,8 @@ def reread(job: JobState, read: Reread) -> None:
             waiting = WaitingHello(read.offset, record, at_takeover=True)
             if job.run is not None and record.run != job.run[0]:
                 job.strangers.append(waiting)  # the newest Hello of the newest run wins
+            elif (newer := attempts.superseded_by(job, record)) is not None:
+                job.superseded.append((waiting, newer))
             else:
                 job.wait(waiting)
         case Command() if job.first_epoch:
@@ -209,7 +211,10 @@ def _run_epoch(job: JobState) -> None:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
     for stranger in job.strangers:
         attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
+    for superseded, newer in job.superseded:
+        attempts.stop_superseded(job, superseded.offset, superseded.hello, newer)
     job.strangers.clear()
+    job.superseded.clear()
     interval = job.settings.checkpoint.interval
     job.next_trigger_at = None if interval is None else job.now + interval
     job.completed_at = None

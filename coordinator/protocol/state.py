@@ -231,6 +231,8 @@ class JobState:
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
+    superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
+    """Likewise those of instances in whose place another attempt is, with that."""
     epoch: Epoch | None = None
     """None before the first claim and from a global failover until the next."""
     began: bool = False

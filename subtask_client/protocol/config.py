@@ -26,5 +26,5 @@ class CoreConfig:
     event_bytes_max: int = 1024 * 1024 - RECORD_HEADROOM_BYTES
     """Bytes that one event to the coordinator may have."""
 
-    def hello(self, nonce: str) -> Hello:
-        return Hello(self.subtask.operator, self.subtask.index, self.run, nonce, self.task, self.host)
+    def hello(self, nonce: str, previous: int) -> Hello:
+        return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous)

@@ -32,8 +32,9 @@ from ...schemas.events import (
     TriggerCheckpoint,
 )
 from ...schemas.frames import unpack
+from ...schemas.ids import NO_ATTEMPT
 from ...schemas.state import Segment
-from . import acking
+from . import acking, notices
 from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
@@ -56,6 +57,8 @@ class SubtaskCore:
         """Of the last Hello; set from the first Hello on."""
         self.attempt: int | None = None
         """Offset of the last Hello; None while that is unknown."""
+        self.previous = NO_ATTEMPT
+        """The newest attempt it has been; the next Hello names it."""
         self.epoch_seen = -1
         """Highest epoch read; records of lower ones are ignored. Never falls."""
         self.position = 0
@@ -100,10 +103,10 @@ class SubtaskCore:
         """
         running = self.running
         if running is None:
-            raise SubtaskError(f"{self._who()}: no attempt runs, so there is nobody to send this event as")
+            raise SubtaskError(f"{self.who()}: no attempt runs, so there is nobody to send this event as")
         if len(event) > self.config.event_bytes_max:
             raise EventTooLarge(
-                f"{self._who()}: an event to the coordinator has {len(event)} bytes, the broker takes at most"
+                f"{self.who()}: an event to the coordinator has {len(event)} bytes, the broker takes at most"
                 f" {self.config.event_bytes_max}; send it in parts, or send the name of where it lies"
             )
         frames = running.outbox.add(event)
@@ -144,20 +147,20 @@ class SubtaskCore:
             case on.SnapshotReturned():
                 return acking.snapshot_returned(self._running(), event, self.config.inline_state_max)
             case on.Notified(checkpoint_id=checkpoint_id):
-                return self._on_notified(checkpoint_id)
+                return notices.told(self, self._running(), checkpoint_id)
             case on.WorkEnded():
                 return self._on_work_ended()
             case on.UserFailed(cause=cause):
-                return self._fail(cause)
+                return self.fail(cause)
             case on.StateStored():
                 return acking.state_stored(self.running, event)
             case on.StateRefused():
                 return acking.state_refused(self.running, event)
             case on.WriterFailed(cause=cause):
                 self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see _repeat_hello
-                return [] if self.running is None else self._fail(cause)
+                return [] if self.running is None else self.fail(cause)
             case on.LeaveRequested(reason=reason):
-                return self._leave(Departure.STOPPED, reason)
+                return self.leave(Departure.STOPPED, reason)
             case _:
                 assert_never(event)
 
@@ -178,21 +181,24 @@ class SubtaskCore:
             case Start(epoch=epoch, attempt=attempt) if epoch >= self.epoch_seen and attempt > self.attempt:
                 return self._superseded_by(attempt)
             case Stop() if record.nonce == self.nonce:
-                return self._leave(Departure.STOPPED, record.reason)
-        self._drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
+                return self._on_stop(record)
+        self.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
         return self._say_hello(end, nonce) if self.position >= end else []
 
     def _say_hello(self, end: int, nonce: str) -> list[Effect]:
         self._turn(Turn.HELLO)
         self.looking, self.lost, self.hello_failed = None, None, False
+        self.previous = self.previous if self.attempt is None else self.attempt
         self.nonce, self.attempt, self.foreign_attempt, self.position = nonce, None, -1, end
-        return [do.Seek(end), do.WriteHello(self.config.hello(nonce))]
+        return [do.Seek(end), do.WriteHello(self.config.hello(nonce, self.previous))]
 
     def _repeat_hello(self) -> list[Effect]:
         """With the same nonce: should both stand, the second Start makes the instance start over."""
         self.hello_failed = False
         nobody = self.attempt is None and self.foreign_attempt < 0
-        return [do.WriteHello(self.config.hello(self.nonce))] if nobody and self.nonce is not None else []
+        if not nobody or self.nonce is None:
+            return []
+        return [do.WriteHello(self.config.hello(self.nonce, self.previous))]
 
     def _on_hello_taken(self, nonce: str, offset: int) -> list[Effect]:
         if nonce != self.nonce or self.attempt is not None:
@@ -203,16 +209,16 @@ class SubtaskCore:
     def _on_start_overdue(self, waited_s: float) -> list[Effect]:
         if self.phase is not Phase.WAITING:
             return []
-        return self._leave(
+        return self.leave(
             Departure.NO_START,
-            f"{self._who()}: no coordinator answered Hello {self.nonce} within {waited_s:g} s; is the job's coordinator"
+            f"{self.who()}: no coordinator answered Hello {self.nonce} within {waited_s:g} s; is the job's coordinator"
             " running, on the same broker and under the same prefix and job name?",
         )
 
     def _on_start(self, offset: int, start: Start) -> list[Effect]:
         if start.nonce == self.nonce or start.attempt == self.attempt:
             if self.running is not None and start.full_generation <= self.running.start.full_generation:
-                return self._drop(Dropped.STALE_START)
+                return self.drop(Dropped.STALE_START)
             if self.foreign_attempt > start.attempt:
                 return self._superseded_by(self.foreign_attempt)
             return self._begin(offset, start)
@@ -220,7 +226,12 @@ class SubtaskCore:
             self.foreign_attempt = max(self.foreign_attempt, start.attempt)
         elif start.attempt > self.attempt:
             return self._superseded_by(start.attempt)
-        return self._drop(Dropped.OTHER_ATTEMPT)
+        return self.drop(Dropped.OTHER_ATTEMPT)
+
+    def _on_stop(self, stop: Stop) -> list[Effect]:
+        if stop.nonce != self.nonce and stop.attempt != self.attempt:
+            return self.drop(Dropped.OTHER_ATTEMPT)
+        return self.leave(Departure.SUPERSEDED if stop.superseded else Departure.STOPPED, stop.reason)
 
     def _begin(self, offset: int, start: Start) -> list[Effect]:
         """Takes up a Start; where the instance runs already, everything of before is dropped first."""
@@ -237,7 +248,7 @@ class SubtaskCore:
 
     def _on_record(self, offset: int, record: EventsRecord) -> list[Effect]:
         if offset < self.position or (self.phase is Phase.NEW and self.looking is None):
-            return self._drop(Dropped.ALREADY_READ)
+            return self.drop(Dropped.ALREADY_READ)
         if self.looking is not None:
             return self._look_at(offset, record)
         self.position = offset + 1
@@ -249,59 +260,57 @@ class SubtaskCore:
         if self.lost is None:
             if (segment := reading.segment_at(offset)) is not None:
                 if not isinstance(record, EventFrame):
-                    return self._seek_on(running, self._drop(Dropped.VOID_CONTROL))
+                    return self._seek_on(running, self.drop(Dropped.VOID_CONTROL))
                 return self._seek_on(running, self._on_frame(running, offset, record, segment))
             if offset < reading.open_position:
-                return self._seek_on(running, self._drop(Dropped.OUTSIDE_RANGES))
+                return self._seek_on(running, self.drop(Dropped.OUTSIDE_RANGES))
         if offset <= reading.offset:
             if not isinstance(record, EventFrame):
-                return self._drop(Dropped.VOID_CONTROL)
+                return self.drop(Dropped.VOID_CONTROL)
             return self._on_frame(running, offset, record, None)
         return self._on_live_record(offset, record)
 
     def _on_live_record(self, offset: int, record: EventsRecord) -> list[Effect]:
         """A record behind the own Start, or while there is none."""
         if record.epoch < self.epoch_seen:
-            return self._drop(Dropped.OLDER_EPOCH)
+            return self.drop(Dropped.OLDER_EPOCH)
         self.epoch_seen = record.epoch
         match record:
             case Start():
                 return self._on_start(offset, record)
             case Stop():
-                if record.nonce == self.nonce or record.attempt == self.attempt:
-                    return self._leave(Departure.STOPPED, record.reason)
-                return self._drop(Dropped.OTHER_ATTEMPT)
+                return self._on_stop(record)
         running = self.running
         if running is None:
-            return self._drop(Dropped.BEFORE_START)
+            return self.drop(Dropped.BEFORE_START)
         match record:
             case Reset():
                 if record.full_generation <= running.start.full_generation:
-                    return self._drop(Dropped.STALE_RESET)
+                    return self.drop(Dropped.STALE_RESET)
                 return self._start_over()
             case EventFrame():
                 return self._on_frame(running, offset, record, None)
             case TriggerCheckpoint():
                 return self._on_marker(running, offset, record)
             case CheckpointCompleted():
-                return self._on_completed(running, record)
+                return notices.completed(self, running, record)
             case CheckpointAborted():
-                return self._on_aborted(running, record)
+                return notices.aborted(self, running, record)
             case _:
                 assert_never(record)
 
     def _on_frame(self, running: Running, offset: int, frame: EventFrame, segment: Segment | None) -> list[Effect]:
         if self.lost is not None:
-            return self._drop(Dropped.POSITION_LOST)
+            return self.drop(Dropped.POSITION_LOST)
         if running.stopping is not None:
-            return self._drop(Dropped.BEHIND_STOP)
+            return self.drop(Dropped.BEHIND_STOP)
         reading = running.reading
         if refusal := reading.refusal(frame, segment):
-            return self._drop(refusal)
+            return self.drop(refusal)
         try:
             events = unpack(frame.count, frame.lengths, frame.payload)
         except UnreadableRecord:  # the sequence check of the next one tells that events are missing
-            return self._drop(Dropped.UNREADABLE)
+            return self.drop(Dropped.UNREADABLE)
         key = reading.key_of(frame)
         if (expected := reading.due(key)) != frame.sequence:
             return self._gap(offset, expected, frame.sequence, "the frame")
@@ -309,7 +318,7 @@ class SubtaskCore:
             return []
         if reading.ended:
             reading.skip(offset, frame.sequence + len(events))
-            return self._drop(Dropped.BEHIND_END)
+            return self.drop(Dropped.BEHIND_END)
         running.handling = key, frame.sequence + len(events)
         return [running.begin_call(do.HandleEvents(frame.sequence, events, offset))]
 
@@ -326,7 +335,7 @@ class SubtaskCore:
             return self._look_at(offset, None)
         if self.phase is not Phase.NEW and offset >= self.position:
             self.position = offset + 1
-        effects = self._drop(Dropped.UNREADABLE)
+        effects = self.drop(Dropped.UNREADABLE)
         return effects if self.running is None else self._seek_on(self.running, effects)
 
     def _seek_on(self, running: Running, effects: list[Effect]) -> list[Effect]:
@@ -351,13 +360,13 @@ class SubtaskCore:
 
     def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> list[Effect]:
         if self.lost is not None:
-            return self._drop(Dropped.POSITION_LOST)
+            return self.drop(Dropped.POSITION_LOST)
         if running.stopping is not None:
-            return self._drop(Dropped.BEHIND_STOP)
+            return self.drop(Dropped.BEHIND_STOP)
         if marker.epoch != running.start.epoch:
-            return self._drop(Dropped.OTHER_EPOCH)
+            return self.drop(Dropped.OTHER_EPOCH)
         if not running.checkpoints.wants(marker):
-            return self._drop(Dropped.DEAD_MARKER)
+            return self.drop(Dropped.DEAD_MARKER)
         expected = running.reading.due(running.reading.own_key)
         if marker.sequence != expected:
             return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
@@ -380,32 +389,6 @@ class SubtaskCore:
         )
         return [running.begin_call(do.TakeSnapshot(checkpoint_id))]
 
-    def _on_completed(self, running: Running, notice: CheckpointCompleted) -> list[Effect]:
-        n = notice.checkpoint_id
-        if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
-            return self._drop(Dropped.STALE_NOTICE)
-        running.ends_with = n if finished else None
-        return [running.begin_call(do.NotifyCompleted(n))]
-
-    def _on_aborted(self, running: Running, notice: CheckpointAborted) -> list[Effect]:
-        n = notice.checkpoint_id
-        if notice.epoch != running.start.epoch or not running.checkpoints.aborted(n):
-            return self._drop(Dropped.STALE_NOTICE)
-        upload = running.checkpoints.uploads.pop(n, None)
-        effects: list[Effect] = [] if upload is None else [do.DropState(upload.location)]
-        if running.stopping is not None and running.stopping[0] == n:  # the job goes on: so does the work behind it
-            self.position = running.stopping[1] + 1
-            running.stopping = None
-            effects.append(do.Seek(self.position))
-        return [*effects, running.begin_call(do.NotifyAborted(n))]
-
-    def _on_notified(self, checkpoint_id: int) -> list[Effect]:
-        running = self._running()
-        running.end_call(do.NotifyCompleted, do.NotifyAborted)
-        if running.ends_with == checkpoint_id:
-            return self._leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {self._who()}")
-        return []
-
     # ---- own work, turns, heartbeats
 
     def _on_work_ended(self) -> list[Effect]:
@@ -417,10 +400,8 @@ class SubtaskCore:
     def _on_turn_ended(self, dry: bool) -> list[Effect]:
         running = self.running
         if dry and self.lost is not None:
-            lost = SubtaskError(
-                f"{self._who()}: {self.lost}, and nothing behind it says that another attempt took over"
-            )
-            return [do.Report(lost), *(self._start_over() if running is None else self._fail(str(lost)))]
+            lost = SubtaskError(f"{self.who()}: {self.lost}, and nothing behind it says that another attempt took over")
+            return [do.Report(lost), *(self._start_over() if running is None else self.fail(str(lost)))]
         if running is None:
             return self._repeat_hello() if dry and self.hello_failed else []
         effects = running.flush()
@@ -442,15 +423,15 @@ class SubtaskCore:
 
     # ---- the ends of an attempt
 
-    def _fail(self, cause: str) -> list[Effect]:
+    def fail(self, cause: str) -> list[Effect]:
         """The attempt has failed: say so, and say Hello again in place (section 8)."""
         running = self._running()
         return [*running.flush(), do.Write(Failed(running.sender, cause)), *self._start_over()]
 
     def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
         running = self._running()
-        gap = running.reading.gap(self._who(), offset, expected, found, what)
-        return [do.Report(gap), *self._fail(str(gap))]
+        gap = running.reading.gap(self.who(), offset, expected, found, what)
+        return [do.Report(gap), *self.fail(str(gap))]
 
     def _start_over(self) -> list[Effect]:
         effects = self._drop_attempt()
@@ -459,12 +440,12 @@ class SubtaskCore:
         return [*effects, do.NotePosition()]
 
     def _superseded_by(self, attempt: int) -> list[Effect]:
-        return self._leave(
+        return self.leave(
             Departure.SUPERSEDED,
-            f"{self._who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
+            f"{self.who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
         )
 
-    def _leave(self, departure: Departure, reason: str) -> list[Effect]:
+    def leave(self, departure: Departure, reason: str) -> list[Effect]:
         effects: list[Effect] = []
         if self.running is not None and departure is not Departure.SUPERSEDED:
             effects += self.running.flush()
@@ -487,7 +468,7 @@ class SubtaskCore:
     def _turn(self, turn: Turn) -> None:
         self.phase = TRANSITIONS[self.phase, turn]
 
-    def _drop(self, reason: Dropped) -> list[Effect]:
+    def drop(self, reason: Dropped) -> list[Effect]:
         self.dropped[reason] += 1
         return []
 
@@ -495,6 +476,6 @@ class SubtaskCore:
         assert self.running is not None, f"not running but {self.phase}"
         return self.running
 
-    def _who(self) -> str:
+    def who(self) -> str:
         attempt = "attempt unknown" if self.attempt is None else f"attempt {self.attempt}"
         return f"subtask {self.config.subtask} of job {self.config.job!r} ({attempt})"

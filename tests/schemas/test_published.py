@@ -136,6 +136,7 @@ class StopWithGrace:
     attempt: Annotated[int, "the attempt that is to leave"]
     nonce: Annotated[str, "nonce of its Hello"]
     reason: Annotated[str, "why, for people"]
+    superseded: Annotated[bool, "whether another attempt has taken its place"] = False
     grace_ms: Annotated[int, "how long it may take"] = 250
     tags: Annotated[tuple[str, ...], "words for people"] = ()
 
@@ -178,9 +179,9 @@ def test_a_field_added_with_a_default_reads_as_that_default_from_records_written
     stop_2 = codec.current_schema("events.Stop")
     release.becomes({"events.Stop": StopWithGrace}, [("events.Stop", STOP_1), ("events.Stop", stop_2)])
     old: Any = codec.decode(written_before)
-    assert old == StopWithGrace(1, 2, "n", "r", grace_ms=250, tags=())
+    assert old == StopWithGrace(1, 2, "n", "r", False, grace_ms=250, tags=())
     assert codec.decode(golden("events.Stop.1")) == StopWithGrace(**meaning("events.Stop.1"), grace_ms=250, tags=())  # type: ignore[arg-type]
-    new: Any = StopWithGrace(1, 2, "n", "r", grace_ms=7, tags=("a", "b"))
+    new: Any = StopWithGrace(1, 2, "n", "r", False, grace_ms=7, tags=("a", "b"))
     assert codec.encode(new)[:10] == codec.header_of(stop_2) != codec.header_of(STOP_1)
     assert codec.decode(codec.encode(new)) == new
 

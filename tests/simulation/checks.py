@@ -113,6 +113,15 @@ class Checks:
             raise Violation(
                 f"section 4: {coordinator} starts {instance} of {instance.run}, and the claimed run is {claimed}"
             )
+        before = coordinator.started.setdefault((start.epoch, subtask), {})
+        previous = -1 if instance is None else instance.core.previous
+        for other in self.world.instances:
+            its = before.get(other.name, -1)
+            well = other.alive and other.core.attempt == its and other.core.running is not None
+            if well and other is not instance and its > previous >= 0:
+                raise Violation(f"section 4: {instance}, which was {previous}, takes over from its successor {other}")
+        if instance is not None:
+            before[instance.name] = start.attempt
 
     def says_hello(self, instance: SubtaskProcess, end: int) -> None:
         """What stands below the position that it noted must not have told it that it is superseded."""

@@ -54,6 +54,8 @@ class CoordinatorProcess:
         self.mailbox = Mailbox()
         self.items: deque[Item] = deque()
         self.raised: deque[inputs.CoordinatorRaised] = deque()
+        self.started: dict[tuple[int, SubtaskId], dict[str, int]] = {}
+        """By epoch and subtask: the instances that it has started, and the attempts that they are."""
         self.snapshots_seen: set[tuple[int, SubtaskId]] = set()
         """Checkpoints, and whose snapshot for them it has read of."""
         self.blocked: effects.Commit | effects.ReadAcks | None = None

@@ -23,7 +23,7 @@ from penstock.coordinator.protocol import (
     recovery,
     sending,
 )
-from penstock.subtask_client.protocol import acking, reading, running
+from penstock.subtask_client.protocol import acking, notices, reading, running
 from penstock.subtask_client.protocol import core as subtask_core
 
 from .configs import CONFIGS
@@ -269,6 +269,12 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "savepoints-replay",
     ),
+    "superseded-takes-over": Mutant(
+        "section 4: a Hello whose instance was an attempt that another has superseded is not answered by Start",
+        (Edit(attempts, "if hello.previous == NO_ATTEMPT:", "if True:"),),
+        "frozen-replay",
+        300,
+    ),
     "lost-start-forgotten": Mutant(
         "section 8: a Hello whose Start may not stand waits again when a new epoch begins",
         (Edit(failover, "if attempt is not None and not attempt.heard and slot.subtask != failed:", "if False:"),),
@@ -342,9 +348,9 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 subtask_core,
-                "        if running is None:\n            return self._drop(Dropped.BEFORE_START)",
+                "        if running is None:\n            return self.drop(Dropped.BEFORE_START)",
                 "        if running is None:\n"
-                "            return self._start_over() if isinstance(record, Reset) else self._drop(Dropped.BEFORE_START)",
+                "            return self._start_over() if isinstance(record, Reset) else self.drop(Dropped.BEFORE_START)",
             ),
         ),
         "replay2",
@@ -354,12 +360,12 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 subtask_core,
-                "            if not isinstance(record, EventFrame):\n                return self._drop(Dropped.VOID_CONTROL)\n            return self._on_frame(running, offset, record, None)",
+                "            if not isinstance(record, EventFrame):\n                return self.drop(Dropped.VOID_CONTROL)\n            return self._on_frame(running, offset, record, None)",
                 "            return self._on_live_record(offset, record)",
             ),
             Edit(
                 subtask_core,
-                "if record.full_generation <= running.start.full_generation:\n                    return self._drop(Dropped.STALE_RESET)",
+                "if record.full_generation <= running.start.full_generation:\n                    return self.drop(Dropped.STALE_RESET)",
                 "if False:\n                    return []",
             ),
         ),
@@ -407,7 +413,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 subtask_core,
-                "        if running.stopping is not None:\n            return self._drop(Dropped.BEHIND_STOP)\n        reading =",
+                "        if running.stopping is not None:\n            return self.drop(Dropped.BEHIND_STOP)\n        reading =",
                 "        reading =",
             ),
         ),
@@ -417,11 +423,10 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: when a stopping savepoint is aborted, a subtask goes on right behind its marker",
         (
             Edit(
-                subtask_core,
-                "            effects.append(do.Seek(self.position))\n        return [*effects, running.begin_call(do.NotifyAborted(n))]",
-                "        return [*effects, running.begin_call(do.NotifyAborted(n))]",
+                notices,
+                "        core.position = running.stopping[1] + 1\n        running.stopping = None\n        effects.append(do.Seek(core.position))",
+                "        running.stopping = None",
             ),
-            Edit(subtask_core, "self.position = running.stopping[1] + 1", "pass"),
         ),
         "stops-replay",
     ),

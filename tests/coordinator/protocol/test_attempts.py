@@ -300,3 +300,56 @@ def test_a_displaced_hello_whose_own_task_dies_is_not_answered() -> None:
     assert script.job.hellos[S0].displaced is None
     script.advance(100.0)
     assert [start.attempt for start in script.records(S0, Start)] == [newer]
+
+
+def says_again(script: Script, previous: int, task: str = "task-of-old") -> None:
+    script.read(Hello("op", 0, "run-1", "again", task, "host", previous))
+
+
+def test_an_instance_that_another_has_superseded_is_told_so_and_supersedes_nobody() -> None:
+    """Section 4: its successor's Start may have been truncated away, so that it never read it."""
+    script = Script.running()
+    old = script.task(S0).attempt
+    new = script.hello(S0).attempt
+    script.forget()
+    says_again(script, old)
+    (told,) = script.appended(S0)
+    assert isinstance(told, Stop)
+    assert (told.nonce, told.superseded) == ("again", True)
+    assert script.slot(S0).attempt is not None
+    assert script.slot(S0).attempt.id == new
+    assert script.dropped("hello-of-superseded") == 1
+
+
+def test_an_instance_that_fails_and_says_hello_again_is_started_again() -> None:
+    """Section 8: in place; nobody is newer than what it was."""
+    script = Script.running()
+    task = script.task(S0)
+    script.read(task.failed())
+    says_again(script, task.attempt)
+    assert [start.nonce for start in script.records(S0, Start)][-1] == "again"
+
+
+def test_a_second_hello_of_one_task_supersedes_its_first() -> None:
+    """Section 4: the newest wins; what the same instance said before has not taken its place."""
+    script = Script.running()
+    task = script.task(S0)
+    script.read(task.failed())
+    script.slot(S0).start_not_before = 100.0
+    says_again(script, task.attempt, "the task")
+    script.read(Hello("op", 0, "run-1", "once more", "the task", "host", task.attempt))
+    script.advance(100.0)
+    assert [start.nonce for start in script.records(S0, Start)][-1] == "once more"
+
+
+def test_a_superseded_instance_is_told_so_at_a_takeover_too() -> None:
+    """Section 8: the newest Hello per subtask, and not the last word of one that has a successor."""
+    script = Script.running()
+    old = script.task(S0).attempt
+    new = script.hello(S0, read=False).attempt
+    script.write(Hello("op", 0, "run-1", "again", "task-of-old", "host", old))
+    script.forget()
+    script.restart()
+    stops = [r for r in script.appended(S0) if isinstance(r, Stop)]
+    assert [(stop.nonce, stop.superseded) for stop in stops] == [("again", True)]
+    assert [r.attempt for r in script.appended(S0) if isinstance(r, Start)] == [new]

@@ -215,6 +215,13 @@ def test_whatever_callback_raises_the_attempt_fails_and_another_begins_in_place(
     assert rig.ended().ending is Ending.STOPPED
 
 
+class Takes(Subtask):
+    """Takes events, and that is all."""
+
+    def handle_operator_event(self, event):
+        pass
+
+
 def test_a_factory_that_raises_fails_the_attempt(rig):
     made = []
 
@@ -222,7 +229,7 @@ def test_a_factory_that_raises_fails_the_attempt(rig):
         made.append(1)
         if len(made) == 1:
             raise RuntimeError("no object")
-        return Subtask()
+        return Takes()
 
     rig.make = make
     rig.run()
@@ -438,7 +445,7 @@ def test_a_finished_subtask_returns_when_a_completed_checkpoint_contains_its_end
 def test_an_idle_poll_is_not_called_again_before_its_time_or_an_event(rig):
     polled = []
 
-    class Waits(Subtask):
+    class Waits(Takes):
         def poll(self):
             polled.append(1)
             return Idle(3600)
