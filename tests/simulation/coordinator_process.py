@@ -128,7 +128,7 @@ class CoordinatorProcess:
             self.reader = self.world.transport.reader({self.world.acks: self.core.job.position})
 
     def _decide(self, event: inputs.Input) -> None:
-        self.world.trace(f"{self} <- {event}")
+        self.world.trace(self, "<-", event)
         if isinstance(event, inputs.AckRead) and isinstance(event.record, SnapshotTaken | CheckpointAck):
             self.snapshots_seen.add((event.record.checkpoint_id, event.record.sender.subtask_id))
         decided = self.core.handle(event, self.world.now)
@@ -151,7 +151,7 @@ class CoordinatorProcess:
 
     def _perform(self, effect: effects.Effect) -> None:
         world = self.world
-        world.trace(f"{self} -> {effect}")
+        world.trace(self, "->", effect)
         match effect:
             case effects.Append():
                 self._append(effect)

@@ -81,7 +81,7 @@ class SubtaskProcess:
     # ---- the core
 
     def feed(self, event: on.Input) -> None:
-        self.world.trace(f"{self} <- {event}")
+        self.world.trace(self, "<-", event)
         if self.core.attempt is not None:
             self.newest_attempt = self.core.attempt
         effects = self.core.handle(event)
@@ -91,7 +91,7 @@ class SubtaskProcess:
 
     def _perform(self, effect: do.Effect) -> None:
         world = self.world
-        world.trace(f"{self} -> {effect}")
+        world.trace(self, "->", effect)
         assert self.call is None or isinstance(effect, do.WriteHeartbeat), f"{effect} during {self.call}"
         match effect:
             case do.Write(record=record):
