@@ -32,12 +32,13 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 _DESCRIBE_AGAIN_S = 0.02
-_ATTEMPT_S = 2.0
-"""How long the first attempts at a question wait; later ones wait as long as the question has been open, so that a
+_ATTEMPT_S = 1.0
+"""How long the first attempts at a question wait. Later ones wait half as long as the question has been open, so that a
 slow broker is asked a few times only."""
 _SILENT_S = 3.0
-"""A client that was asked in vain is replaced if it has not answered for this long. Above what connecting takes, or
-callers with short deadlines would replace every client before it can answer."""
+"""A client that was asked in vain is replaced if it has not answered for this long. Its successor has twice as long, up
+to the maximum: where connecting takes long, nobody's short deadlines shall end each client before it is connected."""
+_SILENT_MAX_S = 60.0
 
 _LEADER_MOVED = frozenset(
     {
@@ -59,8 +60,9 @@ class KafkaAdmin:
 
     A question is asked again before its deadline is over, and a client that stays silent is replaced. A broker that
     was frozen is fenced for a moment, and one that is alone then names no broker at all in its metadata. librdkafka
-    believes it and forgets the address that it is connected to. It bootstraps again, but a question looks for its
-    broker only once, and if that came too early it waits on, well connected, for all the time it is given.
+    believes it and forgets the address that it is connected to. If it then bootstraps again, a question looks for its
+    broker only once and, if that came too early, waits on, well connected, for all the time it is given. And it may
+    fail to bootstrap again, for ever: the answer that made it necessary also ends it.
     """
 
     def __init__(self, config: KafkaConfig) -> None:
@@ -70,6 +72,7 @@ class KafkaAdmin:
         self._made: tuple[AdminHandle, OwnProcess] | None = None
         self._generation = 0  # of _made: how many clients were replaced before it
         self._silent_since = 0.0  # when _made was made, or last answered
+        self._silent_max_s = _SILENT_S  # for how long _made may be silent
         # Frees the client that was replaced last: that may wait for a name server, and no question shall.
         self._freeing: threading.Thread | None = None
 
@@ -232,24 +235,26 @@ class KafkaAdmin:
         generation = self._generation
         try:
             # Never 0: librdkafka takes that, and anything below, as "no deadline".
-            answer = ask(max(min(end - now, max(_ATTEMPT_S, now - began)), 0.05))
+            answer = ask(max(min(end - now, max(_ATTEMPT_S, (now - began) / 2)), 0.05))
         except (KafkaException, FutureTimeout) as failure:
             if isinstance(failure, FutureTimeout) or failure.args[0].code() in NO_ANSWER:
                 failure.__traceback__ = None  # its frames hold the client
                 self._replace(generation)
             raise
         self._silent_since = time.monotonic()
+        self._silent_max_s = _SILENT_S
         return answer
 
     def _replace(self, generation: int) -> None:
         """Has the next question asked by a new client. Questions that are with the old one are asked again too."""
         self._last_heard()  # what it has to say is why
         with self._lock:
-            silent = time.monotonic() - self._silent_since >= _SILENT_S
+            silent = time.monotonic() - self._silent_since >= self._silent_max_s
             freeing = self._freeing is not None and self._freeing.is_alive()
             if generation != self._generation or not silent or freeing:
                 return
             self._generation += 1
+            self._silent_max_s = min(2 * self._silent_max_s, _SILENT_MAX_S)
             old = [self._made]
             self._made = None
             self._freeing = threading.Thread(target=old.clear, name="penstock-kafka-admin", daemon=True)

@@ -63,8 +63,7 @@ def superseded_by(job: JobState, hello: Hello) -> int | None:
     waiting = job.hellos.get(hello.subtask_id)
     slot = None if job.epoch is None else job.epoch.slots[hello.subtask_id]
     others = [] if waiting is None else [(waiting.offset, waiting.hello.task)]
-    if slot is not None and slot.attempt is not None:
-        others.append((slot.attempt.id, slot.attempt.hello.task))
+    others += [] if slot is None else [slot.newest]
     return max((at for at, task in others if at > hello.previous and task != hello.task), default=None)
 
 
@@ -93,7 +92,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     # new epoch, whose frames all stand behind its beginning.
     same_epoch = snapshot is not None and snapshot.epoch == epoch.number
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
-    slot.phase = SlotPhase.LIVE
+    slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)

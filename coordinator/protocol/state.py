@@ -15,7 +15,7 @@ from ...schemas.acks import Command, Hello
 from ...schemas.checkpoints import CommandExecuted, InboxEvents, SubtaskSnapshot
 from ...schemas.errors import CoordinatorClosed
 from ...schemas.events import Stop
-from ...schemas.ids import NO_CHECKPOINT, Generation, SubtaskId
+from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import Sender, StateHandle
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
@@ -96,6 +96,8 @@ class Slot:
     """Number of the current generation; rises with every failover of its region."""
     attempt: Attempt | None = None
     """Not None exactly while LIVE."""
+    newest: tuple[int, str] = (NO_ATTEMPT, "")
+    """The newest attempt started in this epoch, live or not, and its task."""
     gateway: Gateway = field(default_factory=Gateway)
     """Of the current attempt; while ABSENT unmarked, so that nothing is held."""
     stream: EventStream | None = None

@@ -78,12 +78,6 @@ class LedgerRun:
                 cwd=self.folder,
             )
 
-    def look_anew(self) -> None:
-        """From here on this test asks through new clients: those from before an outage are not what it is about."""
-        self.transport.close()
-        self.transport = KafkaTransport(self.kafka.bootstrap)
-        self.client = JobClient(self.transport, self.name)
-
     def answers(self, request: dict[str, Any] | None = None) -> list[list[int]]:
         """What each subtask has answered, as the coordinator knows it: asked until one answers."""
         deadline = time.monotonic() + DEADLINE_S

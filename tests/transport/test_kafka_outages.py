@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.errors import AppendFailed, Fenced, OutcomeUnknown
+from penstock.schemas.errors import AppendFailed, BrokerUnreachable, Fenced, OutcomeUnknown
 from penstock.schemas.topics import TopicSpec
-from penstock.transport import LogRecord, Partition, Reader
+from penstock.transport import LogRecord, Partition, Reader, kafka_admin
 from penstock.transport.kafka import KafkaTransport
+from tests.rounds import rounds
 
 pytestmark = pytest.mark.kafka
 
@@ -27,7 +36,7 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
 
 @pytest.fixture
 def partition(own_broker: EmbeddedBroker, request: pytest.FixtureRequest) -> Partition:
-    topic = f"penstock.outages.{request.node.name[:100].replace('_', '-')}"
+    topic = f"penstock.outages.{re.sub('[^a-z0-9]', '-', request.node.name[:100])}"
     KafkaTransport(own_broker.bootstrap).create_topics([TopicSpec(topic, 1)])
     return Partition(topic, 0)
 
@@ -208,3 +217,185 @@ def test_many_small_records_are_queued_through_an_outage(own_broker: EmbeddedBro
     assert writer.flush(DEADLINE_S)
     assert not failed
     writer.close()
+
+
+# Topics and offsets: one client asks for as long as a transport lives.
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", rounds())
+def test_transports_that_asked_before_and_during_a_freeze_are_answered_after_it(
+    own_broker: EmbeddedBroker, partition: Partition, round_: int
+) -> None:
+    transports = [KafkaTransport(own_broker.bootstrap) for _ in range(8)]
+    for transport in transports:
+        transport.offsets([partition])
+    thawed = threading.Event()
+
+    def ask(transport: KafkaTransport) -> None:
+        asked_after = False
+        while not asked_after:  # the last question is one that was asked after the thaw
+            asked_after = thawed.is_set()
+            transport.list_topics(partition.topic, DEADLINE_S)
+            assert partition.topic in transport.describe_topics([partition.topic], DEADLINE_S)
+            assert transport.offsets([partition], DEADLINE_S)[partition].end == 0
+
+    with ThreadPoolExecutor(len(transports)) as threads:
+        own_broker.pause()
+        try:
+            questions = [threads.submit(ask, transport) for transport in transports]
+            threading.Event().wait(2.5)  # this is the fault; a second of it has the broker fenced when it thaws
+        finally:
+            own_broker.resume()
+            thawed.set()
+        for question in questions:
+            question.result()
+    for transport in transports:
+        transport.close()
+
+
+def test_a_transport_is_answered_by_a_broker_that_is_fenced_again_and_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What a thaw does once and by chance: a broker that is alone and fenced tells of topics, and of no broker."""
+    often_fenced = {"broker.heartbeat.interval.ms": "1500", "broker.session.timeout.ms": "1000"}
+    folder = tmp_path_factory.mktemp("kafka-fenced") / "data"
+    with EmbeddedBroker(folder, extra_properties=often_fenced) as broker:
+        transport, witness = KafkaTransport(broker.bootstrap), KafkaTransport(broker.bootstrap)
+        transport.create_topics([TopicSpec("penstock.outages.fenced", 1)], DEADLINE_S)
+        fenced, end = 0, time.monotonic() + DEADLINE_S
+        while fenced < 3:
+            assert time.monotonic() < end, f"fenced {fenced} times: this test provokes nothing"
+            assert transport.describe_topics(["penstock.outages.fenced"], DEADLINE_S)
+            fenced += "with 0 broker" in witness.check(DEADLINE_S)
+        transport.close()
+        witness.close()
+
+
+class FakeClient:
+    """Stands in for the admin's client. Asked for the cluster it answers, says an error, or never answers."""
+
+    def __init__(self, error: int | None, gone: Callable[[], None]) -> None:
+        self.error = error
+        self.asked = threading.Semaphore(0)
+        weakref.finalize(self, gone)
+
+    def list_topics(self, timeout: float) -> Any:
+        self.asked.release()
+        if self.error is None:
+            return SimpleNamespace(cluster_id="fake", brokers={}, topics={})
+        if self.error == KafkaError._TRANSPORT:
+            threading.Event().wait(timeout)
+        raise KafkaException(KafkaError(self.error))
+
+    def describe_topics(self, _names: object, request_timeout: float) -> dict[str, Future[Any]]:
+        self.asked.release()
+        future: Future[Any] = Future()
+        if self.error is None:
+            future.set_result(SimpleNamespace(topic_id="id", partitions=[0]))
+        return {"topic": future}
+
+    def poll(self, _timeout: float) -> None:
+        pass
+
+
+class FakeClients:
+    """What an admin is given to ask, one after the other; the last of ``errors`` holds for all further ones."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *errors: int | None) -> None:
+        self.errors = itertools.chain(errors, itertools.repeat(errors[-1]))
+        self.made = 0
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self.gone: list[str] = []  # the threads that freed one
+        monkeypatch.setattr(kafka_admin, "make_client", self.make)
+        monkeypatch.setattr(kafka_admin, "_ATTEMPT_S", 0.05)
+
+    def make(self, *_arguments: object) -> FakeClient:
+        self.made += 1
+        return FakeClient(next(self.errors), self.free)
+
+    def free(self) -> None:
+        assert self.may_go.wait(DEADLINE_S)
+        self.gone.append(threading.current_thread().name)
+
+
+NEVER = KafkaError._TRANSPORT
+
+
+def test_a_client_that_never_answers_is_replaced_within_the_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "_SILENT_S", 0.0)
+    clients = FakeClients(monkeypatch, NEVER, None)
+    transport = KafkaTransport("127.0.0.1:9")
+    assert "fake" in transport.check(DEADLINE_S)
+    wait_for(lambda: clients.gone == ["penstock-kafka-admin"], "the end of the silent client, in a thread of its own")
+    assert "fake" in transport.check(DEADLINE_S)
+    assert clients.made == 2
+
+
+def test_what_ends_slowly_holds_up_no_question_and_is_at_most_one_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "_SILENT_S", 0.0)
+    clients = FakeClients(monkeypatch, NEVER)
+    clients.may_go.clear()
+    transport = KafkaTransport("127.0.0.1:9")
+    for _ in range(3):
+        with pytest.raises(BrokerUnreachable):
+            transport.check(0.3)  # several attempts
+    assert (clients.made, clients.gone) == (2, [])
+    clients.may_go.set()
+    wait_for(lambda: len(clients.gone) == 1, "the end of the first client")
+    with pytest.raises(BrokerUnreachable):
+        transport.check(0.3)
+    assert clients.made > 2
+
+
+def test_short_deadlines_leave_a_client_the_time_to_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "_SILENT_S", DEADLINE_S)
+    clients = FakeClients(monkeypatch, NEVER)
+    transport = KafkaTransport("127.0.0.1:9")
+    for _ in range(5):
+        with pytest.raises(BrokerUnreachable):
+            transport.check(0.1)
+    assert clients.made == 1
+
+
+def test_each_client_in_a_row_that_never_answers_has_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients = FakeClients(monkeypatch, NEVER, NEVER, None)
+    monkeypatch.setattr(kafka_admin, "_SILENT_S", 0.1)
+    admin = KafkaTransport("127.0.0.1:9")._admin
+    assert "fake" in admin.check(DEADLINE_S)
+    assert clients.made == 3
+    assert admin._silent_max_s == 0.1  # since one has answered
+    clients = FakeClients(monkeypatch, NEVER)
+    admin = KafkaTransport("127.0.0.1:9")._admin
+    with pytest.raises(BrokerUnreachable):
+        admin.check(1.0)
+    assert admin._generation > 0
+    assert admin._silent_max_s == pytest.approx(0.1 * 2**admin._generation)
+
+
+def test_questions_of_several_threads_replace_a_silent_client_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_admin, "_SILENT_S", 0.0)
+    clients = FakeClients(monkeypatch, NEVER, None)
+    transport = KafkaTransport("127.0.0.1:9")
+    with ThreadPoolExecutor(8) as threads:
+        checks = [threads.submit(transport.check, DEADLINE_S) for _ in range(4)]
+        described = [threads.submit(transport.describe_topics, ["topic"], DEADLINE_S) for _ in range(4)]
+        assert all("fake" in check.result() for check in checks)
+        assert all("topic" in found.result() for found in described)
+    assert clients.made == 2
+    wait_for(lambda: len(clients.gone) == 1, "the end of the silent client")
+
+
+@pytest.mark.parametrize("code", [KafkaError._DESTROY, KafkaError._PARTIAL])
+def test_what_says_nothing_of_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """The client has been replaced under way; a new cluster's only broker is fenced."""
+    FakeClients(monkeypatch, code)
+    transport = KafkaTransport("127.0.0.1:9")
+    client: Any = transport._admin._client()
+    with ThreadPoolExecutor(1) as threads:
+        check = threads.submit(transport.check, DEADLINE_S)
+        for _ in range(3):
+            assert client.asked.acquire(timeout=DEADLINE_S)
+        client.error = None
+        assert "fake" in check.result()

@@ -353,3 +353,15 @@ def test_a_superseded_instance_is_told_so_at_a_takeover_too() -> None:
     stops = [r for r in script.appended(S0) if isinstance(r, Stop)]
     assert [(stop.nonce, stop.superseded) for stop in stops] == [("again", True)]
     assert [r.attempt for r in script.appended(S0) if isinstance(r, Start)] == [new]
+
+
+def test_it_is_superseded_also_while_its_successor_starts_over() -> None:
+    """Section 4: the successor is about to say Hello again in place."""
+    script = Script.running()
+    old = script.task(S0).attempt
+    script.hello(S0)
+    script.read(script.task(S0).failed())
+    script.forget()
+    says_again(script, old)
+    (told,) = [r for r in script.appended(S0) if isinstance(r, Stop)]
+    assert told.superseded
