@@ -303,7 +303,7 @@ class _Gateway:
 
     def fail_attempt(self, cause: BaseException | str) -> None:
         subtask = SubtaskId(self._host.settings.name, self._subtask)
-        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, told(cause)))
+        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, self._ledger.stream.epoch, told(cause)))
 
     def __repr__(self) -> str:
         return f"<gateway to {self._ledger.stream.subtask} attempt {self._attempt}>"

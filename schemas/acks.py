@@ -137,6 +137,10 @@ class FailureHint:
     task: Annotated[str, "what the runner calls the task that died, as in Hello"]
     cause: Annotated[str, "what the runner knows, for people"]
 
+    def names(self, hello: Hello) -> bool:
+        """Whether the task that died is the one that said this."""
+        return (self.run, self.task) == (hello.run, hello.task)
+
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorHeartbeat:

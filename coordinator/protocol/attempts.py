@@ -27,6 +27,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
         return stop_superseded(job, offset, hello, newer)
     job.wait(WaitingHello(offset, hello))
     job.registered.add(subtask)
+    job.unheard.pop(subtask, None)
     if job.epoch is not None and job.phase is Phase.RUNNING:
         attempt = job.epoch.slots[subtask].attempt
         if attempt is not None:
@@ -93,6 +94,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     same_epoch = snapshot is not None and snapshot.epoch == epoch.number
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
+    job.unheard[subtask] = waiting
     slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)
@@ -131,9 +133,8 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
 
 def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     """A newer run of the job: it owns the job from now on; tasks of older ones are told to leave."""
-    if job.run is not None and job.run[0] == record.run:
+    if not job.take_run(record.run, offset):
         return
-    job.run = (record.run, offset)
     job.registered.clear()
     job.started_at = job.now
     commands.refuse_stops(job)

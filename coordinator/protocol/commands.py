@@ -34,7 +34,7 @@ def begin_due(job: JobState) -> bool:
 
 
 def _begin(job: JobState, offset: int, command: Command) -> None:
-    if len(job.begun_commands) > WAITING_MAX:
+    if len(job.begun_commands) > WAITING_MAX and command.kind is not CommandKind.STOP:
         refuse(job, offset, f"{WAITING_MAX} commands wait for their effect already; ask again when some have had it")
         return
     stops = command.kind in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)

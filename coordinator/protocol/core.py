@@ -117,6 +117,8 @@ def _take(job: JobState, event: Input) -> None:
                 job.emit(ReplaceWriter())
                 if job.epoch is not None:
                     job.due_failover = f"the broker did not take a record: {event.error}"
+                else:
+                    failover.wait_again(job)
         case HeartbeatLost():
             job.heartbeat_at = None
         case RequestAnswered():
@@ -146,7 +148,7 @@ def _take_in_epoch(
             checkpoints.state_not_stored(job, event)
         case AttemptRejected():
             attempt = job.current.slots[event.subtask].attempt
-            if attempt is not None and attempt.id == event.attempt:
+            if attempt is not None and (attempt.id, job.current.number) == (event.attempt, event.epoch):
                 failover.fail_attempt(job, event.subtask, event.cause)
         case _:
             assert_never(event)
@@ -180,22 +182,11 @@ def _read_hint(job: JobState, hint: FailureHint) -> None:
     """A runner saw a task die: its attempt is failed, and a Hello it left behind is answered no more."""
     subtask = SubtaskId(hint.operator, hint.subtask)
     slot = None if job.epoch is None or job.phase is not Phase.RUNNING else job.epoch.slots.get(subtask)
-    waiting = job.hellos.get(subtask)
-    if waiting is not None and _died(waiting.hello, hint):
-        del job.hellos[subtask]
-        if waiting.displaced is not None:
-            job.wait(waiting.displaced)
-        elif slot is not None and slot.phase is SlotPhase.ABSENT:
-            # No Start will carry the generation to an older instance that this Hello had superseded.
-            job.emit(Append(subtask, Reset(job.current.number, slot.generation)))
-    elif waiting is not None and waiting.displaced is not None and _died(waiting.displaced.hello, hint):
-        waiting.displaced = None
-    if slot is not None and slot.attempt is not None and _died(slot.attempt.hello, hint):
+    if job.forget_hello_of(hint) and slot is not None and slot.phase is SlotPhase.ABSENT:
+        # No Start will carry the generation to an older instance that this Hello had superseded.
+        job.emit(Append(subtask, Reset(job.current.number, slot.generation)))
+    if slot is not None and slot.attempt is not None and hint.names(slot.attempt.hello):
         failover.fail_attempt(job, subtask, hint.cause)
-
-
-def _died(hello: Hello, hint: FailureHint) -> bool:
-    return (hello.run, hello.task) == (hint.run, hint.task)
 
 
 def _read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHeartbeat) -> None:
@@ -245,7 +236,7 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     if slot is None or slot.attempt is None or slot.attempt.sender(slot.subtask) != sender:
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt
-    attempt.heard = True
+    job.unheard.pop(slot.subtask, None)
     attempt.seen_at = job.clock.of(read.appended_at_ms)
     match record:
         case Heartbeat():

@@ -8,7 +8,7 @@ from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Phase, SlotPhase, WaitingHello
+from .state import JobState, Phase, SlotPhase
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -76,14 +76,20 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
         checkpoints.forget(job, pending, f"global failover: {cause}")
     for slot in epoch.slots.values():
         sending.fail_stream(job, slot, RolledBack(f"epoch {epoch.number} has been rolled back: {cause}"))
-        attempt = slot.attempt
-        if attempt is not None and not attempt.heard and slot.subtask != failed:  # its Start may never have stood
-            job.hellos.setdefault(slot.subtask, WaitingHello(attempt.id, attempt.hello, attempt.at_takeover))
+    wait_again(job, failed)
     job.epoch = None
     job.phase = Phase.BACKING_OFF
     job.claim_at = job.now + delay
     job.failover_cause = cause
     job.due_failover = None
+
+
+def wait_again(job: JobState, failed: SubtaskId | None = None) -> None:
+    """Nothing has been heard of these attempts: their Start may have been refused with the frame behind it ◆."""
+    for subtask, unheard in job.unheard.items():
+        if subtask != failed:
+            unheard.at_takeover = True
+            job.hellos.setdefault(subtask, unheard)
 
 
 def _spend(job: JobState, counted: bool, cause: str | None = None) -> float | None:

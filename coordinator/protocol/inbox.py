@@ -92,6 +92,16 @@ def belongs_to_range(restored: Checkpoint, offset: int, frame: OperatorEventFram
     return below(copy, snapshot.sent_sequence)
 
 
+def inherit(job: JobState, restored: Checkpoint, offset: int, frame: OperatorEventFrame) -> None:
+    """Keeps what ``frame`` holds of the range, once, until its subtask is ready. An operator may be gone since."""
+    owed, subtask = belongs_to_range(restored, offset, frame), frame.sender.subtask_id
+    if owed is None or subtask not in job.current.slots:
+        return
+    kept = job.current.inherited.setdefault(subtask, [])
+    if not kept or owed.sequence >= kept[-1].sequence + kept[-1].count:
+        kept.append(owed)
+
+
 def below(events: InboxEvents, sequence: int) -> InboxEvents | None:
     """The events with a sequence below the given one."""
     if events.sequence >= sequence:

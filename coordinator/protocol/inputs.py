@@ -143,6 +143,8 @@ class AttemptRejected:
 
     subtask: SubtaskId
     attempt: int
+    epoch: int
+    """Of the gateway it was reported through: the same attempt can live on under a new one."""
     cause: str
 
 

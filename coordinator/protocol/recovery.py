@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from ...schemas.acks import AcksRecord, Command, Hello, OperatorEventFrame, RunStarted
+from ...schemas.acks import (
+    AcksRecord,
+    Command,
+    FailureHint,
+    FromAttempt,
+    Hello,
+    OperatorEventFrame,
+    RunStarted,
+)
 from ...schemas.checkpoints import EpochClaimed, JobOutcome
 from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
 from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.state import Sender
 from . import attempts, commands, inbox
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
@@ -166,13 +175,13 @@ def reread(job: JobState, read: Reread) -> None:
     """A record between the restored checkpoint's inbox position and the claim."""
     restored = job.current.restored
     record: AcksRecord = read.record
+    if isinstance(record, FromAttempt):
+        _answered(job, record.sender)
     match record:
         case OperatorEventFrame() if restored is not None and not restored.header.savepoint:
-            owed = inbox.belongs_to_range(restored, read.offset, record)
-            if owed is not None:
-                job.current.inherited.setdefault(record.sender.subtask_id, []).append(owed)
-        case RunStarted() if job.first_epoch and (job.run is None or read.offset > job.run[1]):
-            job.run = (record.run, read.offset)
+            inbox.inherit(job, restored, read.offset, record)
+        case RunStarted() if job.first_epoch:
+            job.take_run(record.run, read.offset)
         case Hello() if job.first_epoch and record.subtask in range(job.settings.parallelism.get(record.operator, 0)):
             waiting = WaitingHello(read.offset, record, at_takeover=True)
             if job.run is not None and record.run != job.run[0]:
@@ -181,10 +190,20 @@ def reread(job: JobState, read: Reread) -> None:
                 job.superseded.append((waiting, newer))
             else:
                 job.wait(waiting)
+        case FailureHint() if job.first_epoch:
+            job.forget_hello_of(record)
         case Command() if job.first_epoch:
             commands.read_command(job, read.offset, record)
         case _:
             pass
+
+
+def _answered(job: JobState, sender: Sender) -> None:
+    """What runs has been started, whatever seemed to have taken its place when it said Hello."""
+    for superseded, newer in list(job.superseded):
+        if (superseded.hello.subtask_id, superseded.offset) == (sender.subtask_id, sender.attempt):
+            job.superseded.remove((superseded, newer))
+            job.wait(superseded)
 
 
 def caught_up(job: JobState) -> None:

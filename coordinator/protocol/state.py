@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...schemas.acks import Command, Hello
+from ...schemas.acks import Command, FailureHint, Hello
 from ...schemas.checkpoints import CommandExecuted, InboxEvents, SubtaskSnapshot
 from ...schemas.errors import CoordinatorClosed
 from ...schemas.events import Stop
@@ -72,8 +72,6 @@ class Attempt:
     """What it reported itself; the stream's may be higher, from an attempt before it."""
     received_through: int = 0
     """Sequence of the next event expected from it."""
-    heard: bool = False
-    """Something of it has been read: it has its Start."""
     finished: bool = False
     """It reported that its work has ended."""
     step: str = "starting"
@@ -230,7 +228,11 @@ class JobState:
     """Offset of the next acks record of the main reader."""
     run: tuple[str, int] | None = None
     """Newest run read, and its offset; the claimed one, or one about to be claimed."""
+    older_runs: set[str] = field(default_factory=set)
+    """Ids of the runs before it that were read: none of them comes back."""
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
+    unheard: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
+    """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
@@ -277,6 +279,34 @@ class JobState:
     """How and why the job must end, likewise."""
 
     # ---- short words for what every transition needs
+
+    def take_run(self, run: str, offset: int) -> bool:
+        """Whether this run, read at ``offset``, is newer than any before; it owns the job from now on."""
+        if self.run is not None and run != self.run[0] and offset < self.run[1]:
+            self.older_runs.add(run)
+        if run in self.older_runs or (self.run is not None and self.run[0] == run):
+            return False
+        if self.run is not None:
+            self.older_runs.add(self.run[0])
+        self.run = run, offset
+        return True
+
+    def forget_hello_of(self, hint: FailureHint) -> bool:
+        """A task has died, and a Hello of it that waits is forgotten; whether nobody's waits instead."""
+        subtask = SubtaskId(hint.operator, hint.subtask)
+        if subtask in self.unheard and hint.names(self.unheard[subtask].hello):
+            del self.unheard[subtask]
+        waiting = self.hellos.get(subtask)
+        if waiting is None:
+            return False
+        if not hint.names(waiting.hello):
+            if waiting.displaced is not None and hint.names(waiting.displaced.hello):
+                waiting.displaced = None
+            return False
+        del self.hellos[subtask]
+        if waiting.displaced is not None:
+            self.hellos[subtask] = waiting.displaced
+        return waiting.displaced is None
 
     def wait(self, waiting: WaitingHello) -> None:
         """The newest Hello of its subtask waits for its Start."""

@@ -195,9 +195,10 @@ class SubtaskCore:
     def _repeat_hello(self) -> list[Effect]:
         """With the same nonce: should both stand, the second Start makes the instance start over."""
         self.hello_failed = False
-        nobody = self.attempt is None and self.foreign_attempt < 0
-        if not nobody or self.nonce is None:
+        if self.attempt is not None or self.nonce is None:
             return []
+        if self.foreign_attempt >= 0:  # to write it again would take the subtask from whoever that is
+            return self._superseded_by(self.foreign_attempt)
         return [do.WriteHello(self.config.hello(self.nonce, self.previous))]
 
     def _on_hello_taken(self, nonce: str, offset: int) -> list[Effect]:
@@ -222,9 +223,9 @@ class SubtaskCore:
             if self.foreign_attempt > start.attempt:
                 return self._superseded_by(self.foreign_attempt)
             return self._begin(offset, start)
-        if self.attempt is None:
+        if self.attempt is None and start.attempt > self.previous:
             self.foreign_attempt = max(self.foreign_attempt, start.attempt)
-        elif start.attempt > self.attempt:
+        elif self.attempt is not None and start.attempt > self.attempt:
             return self._superseded_by(start.attempt)
         return self.drop(Dropped.OTHER_ATTEMPT)
 

@@ -120,6 +120,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
             replace(base, name=f"frozen-{policy}", freezes=10.0, coordinator_faults=0.3),
             replace(base, name=f"outages-{policy}", outages=8.0, freezes=0.3),
+            replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

@@ -277,8 +277,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "lost-start-forgotten": Mutant(
         "section 8: a Hello whose Start may not stand waits again when a new epoch begins",
-        (Edit(failover, "if attempt is not None and not attempt.heard and slot.subtask != failed:", "if False:"),),
-        "replay1",
+        (
+            Edit(
+                failover,
+                "        if subtask != failed:\n            unheard.at_takeover",
+                "        if False:\n            unheard.at_takeover",
+            ),
+        ),
+        "refusals-replay",
         300,
     ),
     "hint-owes-no-reset": Mutant(

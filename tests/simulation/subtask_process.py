@@ -22,7 +22,7 @@ from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import LogRecord
 
 from .checks import Violation
-from .configs import HEARTBEAT_S, START_TIMEOUT_S
+from .configs import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, START_TIMEOUT_S
 from .faults import Fault
 from .pen import Outcome, Pen
 
@@ -267,7 +267,7 @@ class SubtaskProcess:
 
     def leave(self, departure: Departure, reason: str) -> None:
         self.world.trace(f"{self} leaves ({departure}): {reason}")
-        if departure is Departure.NO_START and self.world.settled:
+        if departure is Departure.NO_START and self.world.calm_for(2 * HEARTBEAT_TIMEOUT_S):
             raise Violation(f"section 5.2: the Hello of {self} is never answered")
         self.alive = False
         self.world.adrift.append(self.pen.abandon(None))

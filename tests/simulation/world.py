@@ -112,7 +112,10 @@ class World:
     @property
     def settled(self) -> bool:
         """No fault has happened for longer than any timeout: from here on nobody may be given up."""
-        return not self.faulty and self.now > self.calm_since + 3 * HEARTBEAT_TIMEOUT_S
+        return self.calm_for(3 * HEARTBEAT_TIMEOUT_S)
+
+    def calm_for(self, seconds: float) -> bool:
+        return not self.faulty and self.now > self.calm_since + seconds
 
     def new_uid(self) -> int:
         self.newest_uid += 1
@@ -176,14 +179,14 @@ class World:
             self.side.append(self.acks, encode(hint), None, None)
 
     def kill_task(self, task: str, cause: str) -> None:
-        """As Spark does: one that is frozen may not hear of it, and gets a successor beside it."""
+        """As Spark does, where there is one; one that is frozen may not hear of it, and gets a successor beside it."""
         for instance in self.instances:
             if instance.alive and instance.name == task:
                 if self.settled:
                     raise Violation(f"section 8: {instance}, alive and well, is given up: {cause}")
                 if instance.frozen_until > self.now and self.chance(0.3):
                     instance.given_up = True
-                else:
+                elif self.rng.random() < 0.5:
                     instance.crash()
 
     def _spawn_coordinator(self) -> None:

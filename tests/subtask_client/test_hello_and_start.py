@@ -329,3 +329,27 @@ def test_a_start_adopted_by_nonce_does_not_count_once_a_higher_attempt_was_start
     d.hello()
     d.append(wire.start(attempt=60, nonce="other"), wire.start(attempt=55, nonce="nonce-1"))
     assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+
+
+def test_a_start_of_what_it_was_itself_keeps_no_failed_hello_from_being_written_again(d, wire):
+    """Section 4: a new epoch has answered the Hello of before once more; nobody else was started there."""
+    d.started()
+    d.hello_known = False
+    d.feed(on.UserFailed("boom"))
+    d.feed(on.WriterFailed("refused"))
+    d.fresh()
+    d.append(wire.start(attempt=50, nonce="nonce-1", epoch=2))
+    d.turn(dry=True)
+    assert [hello.nonce for hello in d.written(Hello)] == ["nonce-2"]
+
+
+def test_where_somebody_else_was_started_it_leaves_instead_of_writing_a_failed_hello_again(d, wire):
+    """Section 4: that would take the subtask from whoever that is; its runner tries again if that one is dead."""
+    d.hello_known = False
+    d.hello()
+    d.feed(on.WriterFailed("refused"))
+    d.fresh()
+    d.append(wire.start(attempt=40, nonce="of-another"))
+    d.turn(dry=True)
+    assert d.core.phase is Phase.LEFT
+    assert not d.written(Hello)

@@ -79,11 +79,11 @@ def test_user_code_may_fail_exactly_one_attempt() -> None:
     """Section 8: a failed external write reported by user code. R76: never the latest one."""
     script = Script.running()
     older = script.task()
-    script.handle(AttemptRejected(S0, older.attempt, "commit refused"))
+    script.handle(AttemptRejected(S0, older.attempt, 1, "commit refused"))
     assert isinstance(script.calls[0], effects.CallFailed)
     newer = script.hello()
     script.forget()
-    script.handle(AttemptRejected(S0, older.attempt, "commit refused"))
+    script.handle(AttemptRejected(S0, older.attempt, 1, "commit refused"))
     assert script.calls == []
     assert script.slot().attempt is not None
     assert newer.started
