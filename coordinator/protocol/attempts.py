@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed
 from ...schemas.events import FailoverPolicy, Start, Stop
@@ -70,12 +72,23 @@ def superseded_by(job: JobState, hello: Hello) -> int | None:
 
 def stop_superseded(job: JobState, offset: int, hello: Hello, newer: int) -> None:
     reason = f"superseded by attempt {newer}, which said Hello after attempt {hello.previous} of this instance"
-    job.emit(Append(hello.subtask_id, Stop(job.history.epoch, offset, hello.nonce, reason, superseded=True)))
+    _append(job, hello, Stop(job.history.epoch, offset, hello.nonce, reason, superseded=True))
 
 
 def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:
     """Tells one instance to return normally, so that nothing retries it for ever."""
-    job.emit(Append(hello.subtask_id, Stop(job.history.epoch, attempt, hello.nonce, reason)))
+    _append(job, hello, Stop(job.history.epoch, attempt, hello.nonce, reason))
+
+
+def _append(job: JobState, hello: Hello, stop: Stop) -> None:
+    job.stops.append((hello.subtask_id, stop))
+    job.emit(Append(hello.subtask_id, stop))
+
+
+def stop_again(job: JobState) -> None:
+    """What the epoch before told instances to do may have been refused with a record behind it ◆."""
+    for subtask, stop in job.stops:
+        job.emit(Append(subtask, replace(stop, epoch=job.history.epoch)))
 
 
 def why_not(job: JobState, hello: Hello) -> str:

@@ -312,6 +312,7 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
     job.failures_in_a_row, job.blamed = 0, []
     job.completed_at = job.now
     job.statistics.completed += 1
+    job.stops.clear()
     job.statistics.last_duration_s = job.now - pending.triggered_at
     for slot in job.live():
         sending.open_gateway(job, slot, n)

@@ -228,6 +228,7 @@ def _run_epoch(job: JobState) -> None:
             inbox.hand_inherited(job, subtask)
         if subtask not in job.hellos:  # one that waits for its Start gets that alone ◆
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
+    attempts.stop_again(job)
     for stranger in job.strangers:
         attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
     for superseded, newer in job.superseded:

@@ -27,6 +27,8 @@ from .restarts import RestartBudget
 from .room import Room
 from .stream import EventStream
 
+STOPS_MAX = 1_000
+
 
 class Phase(StrEnum):
     """Where the instance stands.
@@ -233,6 +235,8 @@ class JobState:
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     unheard: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
+    stops: deque[tuple[SubtaskId, Stop]] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
+    """Appended, until a checkpoint is complete whose markers stand behind them."""
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
@@ -312,9 +316,10 @@ class JobState:
         """The newest Hello of its subtask waits for its Start."""
         subtask = waiting.hello.subtask_id
         before = self.hellos.get(subtask)
-        if before is not None and before.hello.task != waiting.hello.task:
+        if before is not None:
+            again = before.hello.task == waiting.hello.task
+            waiting.displaced = before.displaced if again else before
             before.displaced = None  # one is remembered, no more
-            waiting.displaced = before
         self.hellos[subtask] = waiting
 
     @property

@@ -34,7 +34,7 @@ from ...schemas.events import (
 from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT
 from ...schemas.state import Segment
-from . import acking, notices
+from . import acking, hello, notices
 from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
@@ -88,8 +88,26 @@ class SubtaskCore:
             and running is not None
             and running.call is None
             and running.stopping is None
+            and not running.work_over
             and self.lost is None
             and not running.reading.ranges
+        )
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the user's work is over and nothing keeps the attempt from ending.
+
+        Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
+        are in the state that this one ends with ◆.
+        """
+        running = self.running
+        return (
+            self.phase is Phase.RUNNING
+            and running is not None
+            and running.work_over
+            and running.stopping is None
+            and self.lost is None
+            and self.position > running.reading.offset
         )
 
     @property
@@ -132,11 +150,11 @@ class SubtaskCore:
             case on.InstanceStarted():
                 return [do.NotePosition()]
             case on.PositionNoted(end=end, nonce=nonce):
-                return self._on_position_noted(end, nonce)
+                return hello.position_noted(self, end, nonce)
             case on.HelloTaken(nonce=nonce, offset=offset):
-                return self._on_hello_taken(nonce, offset)
+                return hello.taken(self, nonce, offset)
             case on.StartOverdue(waited_s=waited_s):
-                return self._on_start_overdue(waited_s)
+                return hello.overdue(self, waited_s)
             case on.RecordUnreadable(offset=offset):
                 return self._on_unreadable(offset)
             case on.PositionLost(begin=begin, cause=cause):
@@ -157,93 +175,12 @@ class SubtaskCore:
             case on.StateRefused():
                 return acking.state_refused(self.running, event)
             case on.WriterFailed(cause=cause):
-                self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see _repeat_hello
+                self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see hello.repeat
                 return [] if self.running is None else self.fail(cause)
             case on.LeaveRequested(reason=reason):
                 return self.leave(Departure.STOPPED, reason)
             case _:
                 assert_never(event)
-
-    # ---- Hello and Start (sections 4 and 5)
-
-    def _on_position_noted(self, end: int, nonce: str) -> list[Effect]:
-        if self.attempt is not None and self.position < end:
-            self.looking = end, nonce
-            return []
-        return self._say_hello(end, nonce)
-
-    def _look_at(self, offset: int, record: EventsRecord | None) -> list[Effect]:
-        """A record between the end of the attempt before and the next Hello; None: an unreadable one."""
-        assert self.looking is not None and self.attempt is not None
-        end, nonce = self.looking
-        self.position = offset + 1
-        match record:
-            case Start(epoch=epoch, attempt=attempt) if epoch >= self.epoch_seen and attempt > self.attempt:
-                return self._superseded_by(attempt)
-            case Stop() if record.nonce == self.nonce:
-                return self._on_stop(record)
-        self.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
-        return self._say_hello(end, nonce) if self.position >= end else []
-
-    def _say_hello(self, end: int, nonce: str) -> list[Effect]:
-        self._turn(Turn.HELLO)
-        self.looking, self.lost, self.hello_failed = None, None, False
-        self.previous = self.previous if self.attempt is None else self.attempt
-        self.nonce, self.attempt, self.foreign_attempt, self.position = nonce, None, -1, end
-        return [do.Seek(end), do.WriteHello(self.config.hello(nonce, self.previous))]
-
-    def _repeat_hello(self) -> list[Effect]:
-        """With the same nonce: should both stand, the second Start makes the instance start over."""
-        self.hello_failed = False
-        if self.attempt is not None or self.nonce is None:
-            return []
-        if self.foreign_attempt >= 0:  # to write it again would take the subtask from whoever that is
-            return self._superseded_by(self.foreign_attempt)
-        return [do.WriteHello(self.config.hello(self.nonce, self.previous))]
-
-    def _on_hello_taken(self, nonce: str, offset: int) -> list[Effect]:
-        if nonce != self.nonce or self.attempt is not None:
-            return []
-        self.attempt = offset
-        return self._superseded_by(self.foreign_attempt) if self.foreign_attempt > offset else []
-
-    def _on_start_overdue(self, waited_s: float) -> list[Effect]:
-        if self.phase is not Phase.WAITING:
-            return []
-        return self.leave(
-            Departure.NO_START,
-            f"{self.who()}: no coordinator answered Hello {self.nonce} within {waited_s:g} s; is the job's coordinator"
-            " running, on the same broker and under the same prefix and job name?",
-        )
-
-    def _on_start(self, offset: int, start: Start) -> list[Effect]:
-        if start.nonce == self.nonce or start.attempt == self.attempt:
-            if self.running is not None and start.full_generation <= self.running.start.full_generation:
-                return self.drop(Dropped.STALE_START)
-            if self.foreign_attempt > start.attempt:
-                return self._superseded_by(self.foreign_attempt)
-            return self._begin(offset, start)
-        if self.attempt is None and start.attempt > self.previous:
-            self.foreign_attempt = max(self.foreign_attempt, start.attempt)
-        elif self.attempt is not None and start.attempt > self.attempt:
-            return self._superseded_by(start.attempt)
-        return self.drop(Dropped.OTHER_ATTEMPT)
-
-    def _on_stop(self, stop: Stop) -> list[Effect]:
-        if stop.nonce != self.nonce and stop.attempt != self.attempt:
-            return self.drop(Dropped.OTHER_ATTEMPT)
-        return self.leave(Departure.SUPERSEDED if stop.superseded else Departure.STOPPED, stop.reason)
-
-    def _begin(self, offset: int, start: Start) -> list[Effect]:
-        """Takes up a Start; where the instance runs already, everything of before is dropped first."""
-        effects = self._drop_attempt()
-        self._turn(Turn.START)
-        self.attempt, self.lost = start.attempt, None
-        self.running = running = Running(start, offset, self.config)
-        if running.reading.next_position != self.position:
-            self.position = running.reading.next_position
-            effects.append(do.Seek(self.position))
-        return [*effects, running.begin_call(do.OpenUser(start))]
 
     # ---- records
 
@@ -251,7 +188,7 @@ class SubtaskCore:
         if offset < self.position or (self.phase is Phase.NEW and self.looking is None):
             return self.drop(Dropped.ALREADY_READ)
         if self.looking is not None:
-            return self._look_at(offset, record)
+            return hello.look_at(self, offset, record)
         self.position = offset + 1
         running = self.running
         if running is None:
@@ -278,9 +215,9 @@ class SubtaskCore:
         self.epoch_seen = record.epoch
         match record:
             case Start():
-                return self._on_start(offset, record)
+                return hello.start(self, offset, record)
             case Stop():
-                return self._on_stop(record)
+                return hello.stop(self, record)
         running = self.running
         if running is None:
             return self.drop(Dropped.BEFORE_START)
@@ -333,7 +270,7 @@ class SubtaskCore:
 
     def _on_unreadable(self, offset: int) -> list[Effect]:
         if self.looking is not None and offset >= self.position:
-            return self._look_at(offset, None)
+            return hello.look_at(self, offset, None)
         if self.phase is not Phase.NEW and offset >= self.position:
             self.position = offset + 1
         effects = self.drop(Dropped.UNREADABLE)
@@ -351,7 +288,7 @@ class SubtaskCore:
     def _on_position_lost(self, begin: int, cause: str) -> list[Effect]:
         """Somebody's checkpoint, or somebody's hand, has truncated the log past this reader: find out which."""
         if self.looking is not None:  # what was to be looked through is gone: a successor, if there is one, fences this
-            return self._say_hello(*self.looking)
+            return hello.say(self, *self.looking)
         if self.phase is Phase.NEW:
             return []
         self.lost, self.position = cause, begin
@@ -393,9 +330,13 @@ class SubtaskCore:
     # ---- own work, turns, heartbeats
 
     def _on_work_ended(self) -> list[Effect]:
+        self._running().work_over = True
+        return self._end() if self.may_end else []
+
+    def _end(self) -> list[Effect]:
         running = self._running()
         running.reading.ended = True
-        self._turn(Turn.WORK_ENDED)
+        self.turn(Turn.WORK_ENDED)
         return [*running.flush(), do.Write(Finished(running.sender))]
 
     def _on_turn_ended(self, dry: bool) -> list[Effect]:
@@ -404,8 +345,8 @@ class SubtaskCore:
             lost = SubtaskError(f"{self.who()}: {self.lost}, and nothing behind it says that another attempt took over")
             return [do.Report(lost), *(self._start_over() if running is None else self.fail(str(lost)))]
         if running is None:
-            return self._repeat_hello() if dry and self.hello_failed else []
-        effects = running.flush()
+            return hello.repeat(self) if dry and self.hello_failed else []
+        effects = self._end() if self.may_end else running.flush()
         if dry and running.handled_through() > running.reported_through:
             effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
         return effects
@@ -435,12 +376,12 @@ class SubtaskCore:
         return [do.Report(gap), *self.fail(str(gap))]
 
     def _start_over(self) -> list[Effect]:
-        effects = self._drop_attempt()
-        self._turn(Turn.OVER)
+        effects = self.drop_attempt()
+        self.turn(Turn.OVER)
         self.lost = None
         return [*effects, do.NotePosition()]
 
-    def _superseded_by(self, attempt: int) -> list[Effect]:
+    def superseded_by(self, attempt: int) -> list[Effect]:
         return self.leave(
             Departure.SUPERSEDED,
             f"{self.who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
@@ -452,12 +393,12 @@ class SubtaskCore:
             effects += self.running.flush()
             if self.running.handled_through() > self.running.reported_through:
                 effects.append(self.running.heartbeat(on.HeartbeatDue(False, "leaving", 0)))
-        effects += self._drop_attempt()
+        effects += self.drop_attempt()
         self.looking = None
-        self._turn(Turn.LEAVE)
+        self.turn(Turn.LEAVE)
         return [*effects, do.Leave(departure, reason)]
 
-    def _drop_attempt(self) -> list[Effect]:
+    def drop_attempt(self) -> list[Effect]:
         """Forgets everything that belongs to the Start that the instance runs under, if it does."""
         running, self.running = self.running, None
         if running is None:
@@ -466,7 +407,7 @@ class SubtaskCore:
 
     # ---- small things
 
-    def _turn(self, turn: Turn) -> None:
+    def turn(self, turn: Turn) -> None:
         self.phase = TRANSITIONS[self.phase, turn]
 
     def drop(self, reason: Dropped) -> list[Effect]:

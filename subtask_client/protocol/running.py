@@ -37,6 +37,8 @@ class Running:
         """Highest handled-through sequence written in a heartbeat; never above what has been handled."""
         self.stopping: tuple[int, int] | None = None
         """(id, offset) of a marker that asks for nothing to be handled behind it."""
+        self.work_over = False
+        """The user has no work left; see :attr:`SubtaskCore.may_end`."""
         self.ends_with: int | None = None
         """The completed checkpoint, being told to the user, that contains this subtask's end."""
 

@@ -60,7 +60,7 @@ class Config:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
         frame_events = rng.choice((1, 2, 1000))
         names = ("alpha", "beta")[: self.operators]
-        held, unhandled = (12, 3) if self.tiny else (1 << 20, 1_000_000)
+        held, unhandled = (24, 3) if self.tiny else (1 << 20, 1_000_000)
         return JobSettings(
             "job",
             tuple(

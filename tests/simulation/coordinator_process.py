@@ -65,6 +65,8 @@ class CoordinatorProcess:
         self.stands = False
         """The commit that blocks has reached the log, its answer has not come."""
         self.reread_at = 0
+        self.has_read_to = 0.0
+        """When the last acks record that it has been fed was appended."""
         self.reader: MemoryReader | None = None
         self.storing: list[effects.StoreState] = []
         self.deletions: list[Callable[[], None]] = []
@@ -129,6 +131,8 @@ class CoordinatorProcess:
 
     def _decide(self, event: inputs.Input) -> None:
         self.world.trace(self, "<-", event)
+        if isinstance(event, inputs.AckRead):
+            self.has_read_to = self.world.time_of(event.appended_at_ms)
         if isinstance(event, inputs.AckRead) and isinstance(event.record, SnapshotTaken | CheckpointAck):
             self.snapshots_seen.add((event.record.checkpoint_id, event.record.sender.subtask_id))
         decided = self.core.handle(event, self.world.now)

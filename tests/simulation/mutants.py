@@ -22,8 +22,9 @@ from penstock.coordinator.protocol import (
     log_clock,
     recovery,
     sending,
+    state,
 )
-from penstock.subtask_client.protocol import acking, notices, reading, running
+from penstock.subtask_client.protocol import acking, hello, notices, reading, running
 from penstock.subtask_client.protocol import core as subtask_core
 
 from .configs import CONFIGS
@@ -336,8 +337,8 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 subtask_core,
-                "    def _superseded_by(self, attempt: int) -> list[Effect]:\n",
-                "    def _superseded_by(self, attempt: int) -> list[Effect]:\n"
+                "    def superseded_by(self, attempt: int) -> list[Effect]:\n",
+                "    def superseded_by(self, attempt: int) -> list[Effect]:\n"
                 "        if self.phase is not Phase.NEW:\n            return self._start_over()\n",
             ),
         ),
@@ -345,7 +346,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "hello-without-looking": Mutant(
         "section 4: an instance that is to say Hello again first reads up to the high watermark",
-        (Edit(subtask_core, "if self.attempt is not None and self.position < end:", "if False:"),),
+        (Edit(hello, "if core.attempt is not None and core.position < end:", "if False:"),),
         "frozen-replay",
         300,
     ),
@@ -377,13 +378,25 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "replay2",
     ),
+    "lost-stop-forgotten": Mutant(
+        "section 8: the Stops of the epoch before are written again in the new one",
+        (Edit(recovery, "    attempts.stop_again(job)\n", ""),),
+        "refusals-replay",
+        600,
+    ),
+    "repeated-hello-forgets-whom-it-displaced": Mutant(
+        "section 8: the Hello that a dead task's one displaced waits again",
+        (Edit(state, "waiting.displaced = before.displaced if again else before", "waiting.displaced = before"),),
+        "twins-replay",
+        600,
+    ),
     "second-start-ignored": Mutant(
         "section 5.3: a second Start for the own attempt with a higher generation means starting over",
         (
             Edit(
-                subtask_core,
-                "if self.running is not None and start.full_generation <= self.running.start.full_generation:",
-                "if self.running is not None:",
+                hello,
+                "if core.running is not None and start.full_generation <= core.running.start.full_generation:",
+                "if core.running is not None:",
             ),
         ),
         "zombies-replay",
@@ -413,6 +426,12 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: a finished instance handles no event any more",
         (Edit(subtask_core, "if reading.ended:", "if False:"),),
         "eager-end-replay",
+    ),
+    "ends-before-its-start": Mutant(
+        "section 8: an attempt's end comes behind its own Start",
+        (Edit(subtask_core, "            and self.position > running.reading.offset\n", ""),),
+        "eager-end-replay",
+        600,
     ),
     "handles-behind-a-stop": Mutant(
         "section 9: after the marker of a stopping savepoint a subtask handles nothing more",

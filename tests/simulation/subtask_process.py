@@ -267,7 +267,7 @@ class SubtaskProcess:
 
     def leave(self, departure: Departure, reason: str) -> None:
         self.world.trace(f"{self} leaves ({departure}): {reason}")
-        if departure is Departure.NO_START and self.world.calm_for(2 * HEARTBEAT_TIMEOUT_S):
+        if departure is Departure.NO_START and self.world.calm_for(2 * HEARTBEAT_TIMEOUT_S) and self._was_heard():
             raise Violation(f"section 5.2: the Hello of {self} is never answered")
         self.alive = False
         self.world.adrift.append(self.pen.abandon(None))
@@ -278,6 +278,11 @@ class SubtaskProcess:
         self.alive = False
         self.world.adrift.append(self.pen.abandon(self.world.rng))
         self.world.died(self)
+
+    def _was_heard(self) -> bool:
+        """Whether a coordinator that still runs has long read what this instance said."""
+        heard_by = self.hello_at + 2 * HEARTBEAT_TIMEOUT_S
+        return any(c.alive and c.has_read_to > heard_by for c in self.world.coordinators)
 
     # ---- what may happen next
 
@@ -340,6 +345,7 @@ class SubtaskProcess:
         if (
             self.core.lost is not None
             or self.core.hello_failed
+            or self.core.may_end
             or (
                 running is not None
                 and (running.outbox.bytes_waiting or running.handled_through() > running.reported_through)

@@ -25,7 +25,8 @@ DEADLINE_S = 280
 @pytest.fixture(scope="module")
 def seeds_run(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, int], Future[Tally]]]:
     """Everything that this session selected of the configurations, under way on all cores."""
-    chosen = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
+    here = [item for item in request.session.items if item.path == request.path and hasattr(item, "callspec")]
+    chosen = [item.callspec.params for item in here if "round_" in item.callspec.params]
     with campaign.pool() as workers:
         yield {
             (params["name"], params["round_"]): workers.submit(
@@ -34,7 +35,6 @@ def seeds_run(request: pytest.FixtureRequest) -> Iterator[dict[tuple[str, int], 
                 range(FIRST_SEED + params["round_"] * SEEDS, FIRST_SEED + (params["round_"] + 1) * SEEDS),
             )
             for params in chosen
-            if params.get("name") in CONFIGS and "round_" in params
         }
         workers.shutdown(wait=False, cancel_futures=True)
 

@@ -28,6 +28,7 @@ Action = Any
 
 _ADDRESS = re.compile(" object at 0x[0-9a-f]+")
 """Of an object without a repr of its own: it differs from run to run."""
+_EPOCH_MS = 1_700_000_000_000
 _COMMANDS_MAX = 8
 _STEP_FAULTY_S, _STEP_CALM_S, _STEP_AWAY_S = 0.004, 0.001, 0.02
 
@@ -86,7 +87,10 @@ class World:
     # ---- what everybody needs
 
     def now_ms(self) -> int:
-        return 1_700_000_000_000 + int(self.now * 1000)
+        return _EPOCH_MS + int(self.now * 1000)
+
+    def time_of(self, ms: int) -> float:
+        return (ms - _EPOCH_MS) / 1000
 
     def trace(self, *words: object) -> None:
         """Put into words only where somebody wants to see them: that is half of the time otherwise."""

@@ -249,6 +249,20 @@ def test_finished_is_written_and_own_work_ends(d, wire):
     assert not d.core.may_poll
 
 
+def test_an_attempt_whose_work_is_over_ends_behind_its_own_start(d, wire):
+    """Section 8: what its predecessors were sent, some of it settled as handled, is in the state that it ends with."""
+    d.log.append(wire.frame(0, b"a"))
+    d.hello()
+    d.log.append(wire.start())
+    d.feed(on.RecordRead(1, d.log[1]))
+    d.feed(on.WorkEnded())
+    d.feed(on.TurnEnded(dry=False))
+    assert (d.core.phase, d.core.may_poll) == (Phase.RUNNING, False)
+    d.append()
+    d.fresh().feed(on.TurnEnded(dry=False))
+    assert (d.names(), d.handled, d.core.phase) == (["Finished"], [b"a"], Phase.FINISHED)
+
+
 def test_a_finished_instance_stays_until_a_completed_checkpoint_contains_its_end(d, wire):
     """Section 8: an earlier checkpoint's completion is not enough."""
     d.started()

@@ -25,6 +25,9 @@ class Sender(penstock.OperatorCoordinator):
 
 
 class Listener(penstock.Subtask):
+    def handle_operator_event(self, event):
+        pass
+
     def snapshot_state(self, checkpoint_id):
         return b""
 

@@ -34,7 +34,7 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
 @pytest.fixture
 def make_topic(transport: Transport, request: pytest.FixtureRequest) -> MakeTopic:
     """Creates a topic of a name that no other test uses."""
-    test = "".join(c if c.isalnum() else "-" for c in request.node.name.lower()).strip("-")[:150]
+    test = "".join(c if c.isalnum() else "-" for c in request.node.nodeid.lower()).strip("-")[-150:].strip("-")
     made: list[str] = []
 
     def make(partitions: int = 1, settings: Mapping[str, str] | None = None) -> str:

@@ -134,11 +134,14 @@ def test_after_too_long_an_outage_the_writer_fails_and_leaves_no_hole(
 
 
 def test_a_full_queue_is_waited_for_and_then_an_error(own_broker: EmbeddedBroker, partition: Partition) -> None:
-    transport = KafkaTransport(own_broker.bootstrap, {"queue.buffering.max.messages": "10"}, queue_full_timeout_s=0.5)
-    writer = transport.writer()
+    queue_of_10 = {"queue.buffering.max.messages": "10"}
+    patient = KafkaTransport(own_broker.bootstrap, queue_of_10, queue_full_timeout_s=DEADLINE_S).writer()
     for _ in range(1_000):
-        writer.append(partition, b"x")  # waits for room again and again
-    assert writer.flush(DEADLINE_S)
+        patient.append(partition, b"x")  # waits for room again and again
+    assert patient.flush(DEADLINE_S)
+    patient.close()
+    transport = KafkaTransport(own_broker.bootstrap, queue_of_10, queue_full_timeout_s=0.5)
+    writer = transport.writer()
     own_broker.pause()
     try:
         for _ in range(10):

@@ -288,6 +288,19 @@ def test_a_hello_that_a_newer_one_displaced_is_the_newest_again_when_that_ones_t
     assert [start.attempt for start in script.records(S0, Start)] == [older]
 
 
+def test_it_is_also_where_the_one_that_died_had_said_its_hello_twice() -> None:
+    """Section 4: a Hello whose append failed is written again, and may stand twice."""
+    script = Script.begun()
+    script.read(RunStarted("run-1", "here"))
+    script.slot(S0).start_not_before = 100.0
+    older = script.hello(S0).attempt
+    script.hello(S0)
+    died = script.job.hellos[S0].hello
+    script.read(died, FailureHint("op", 0, "run-1", died.task, "its worker died"))
+    script.advance(100.0)
+    assert [start.attempt for start in script.records(S0, Start)] == [older]
+
+
 def test_a_displaced_hello_whose_own_task_dies_is_not_answered() -> None:
     """Section 8: a FailureHint names the task that died."""
     script = Script.begun()

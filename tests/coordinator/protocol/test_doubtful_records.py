@@ -72,6 +72,23 @@ def test_what_the_one_that_is_sent_again_had_displaced_still_waits_behind_it() -
     assert [start.attempt for start in starts(script.events_log[S0])] == [older]
 
 
+def test_a_stop_is_sent_again_in_the_next_epoch_until_a_checkpoint_stands_behind_it() -> None:
+    script = Script.running()
+    old = script.task(S0).attempt
+    script.hello(S0)
+    script.read(Hello("op", 0, "run-1", "again", "task-of-old", "host", old))
+    script.forget()
+    script.handle(AppendFailed(1, "refused"))
+    script.advance(5.0)
+    assert [(stop.nonce, stop.epoch) for stop in script.appended(S0) if isinstance(stop, Stop)] == [("again", 2)]
+    script.hello_all()
+    script.checkpoint()
+    script.forget()
+    script.handle(AppendFailed(2, "refused"))
+    script.advance(5.0)
+    assert not [record for record in script.appended(S0) if isinstance(record, Stop)]
+
+
 def test_a_rejection_through_the_gateway_of_an_earlier_epoch_fails_nobody() -> None:
     """Section 6: exactly that attempt, never its successor; the same id can live on under a new epoch."""
     script = one_unheard()

@@ -1,0 +1,105 @@
+"""How an instance becomes an attempt: Hello, Start, Stop (protocol, sections 4 and 5)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...schemas.events import EventsRecord, Start, Stop
+from . import effects as do
+from .effects import Departure, Effect
+from .phases import Phase, Turn
+from .reading import Dropped
+from .running import Running
+
+if TYPE_CHECKING:
+    from .core import SubtaskCore
+
+
+def position_noted(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
+    if core.attempt is not None and core.position < end:
+        core.looking = end, nonce
+        return []
+    return say(core, end, nonce)
+
+
+def look_at(core: SubtaskCore, offset: int, record: EventsRecord | None) -> list[Effect]:
+    """A record between the end of the attempt before and the next Hello; None: an unreadable one."""
+    assert core.looking is not None and core.attempt is not None
+    end, nonce = core.looking
+    core.position = offset + 1
+    match record:
+        case Start(epoch=epoch, attempt=attempt) if epoch >= core.epoch_seen and attempt > core.attempt:
+            return core.superseded_by(attempt)
+        case Stop() if record.nonce == core.nonce:
+            return stop(core, record)
+    core.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
+    return say(core, end, nonce) if core.position >= end else []
+
+
+def say(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
+    core.turn(Turn.HELLO)
+    core.looking, core.lost, core.hello_failed = None, None, False
+    core.previous = core.previous if core.attempt is None else core.attempt
+    core.nonce, core.attempt, core.foreign_attempt, core.position = nonce, None, -1, end
+    return [do.Seek(end), do.WriteHello(core.config.hello(nonce, core.previous))]
+
+
+def repeat(
+    core: SubtaskCore,
+) -> list[Effect]:
+    """With the same nonce: should both stand, the second Start makes the instance start over."""
+    core.hello_failed = False
+    if core.attempt is not None or core.nonce is None:
+        return []
+    if core.foreign_attempt >= 0:  # to write it again would take the subtask from whoever that is
+        return core.superseded_by(core.foreign_attempt)
+    return [do.WriteHello(core.config.hello(core.nonce, core.previous))]
+
+
+def taken(core: SubtaskCore, nonce: str, offset: int) -> list[Effect]:
+    if nonce != core.nonce or core.attempt is not None:
+        return []
+    core.attempt = offset
+    return core.superseded_by(core.foreign_attempt) if core.foreign_attempt > offset else []
+
+
+def overdue(core: SubtaskCore, waited_s: float) -> list[Effect]:
+    if core.phase is not Phase.WAITING:
+        return []
+    return core.leave(
+        Departure.NO_START,
+        f"{core.who()}: no coordinator answered Hello {core.nonce} within {waited_s:g} s; is the job's coordinator"
+        " running, on the same broker and under the same prefix and job name?",
+    )
+
+
+def start(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
+    if start.nonce == core.nonce or start.attempt == core.attempt:
+        if core.running is not None and start.full_generation <= core.running.start.full_generation:
+            return core.drop(Dropped.STALE_START)
+        if core.foreign_attempt > start.attempt:
+            return core.superseded_by(core.foreign_attempt)
+        return _begin(core, offset, start)
+    if core.attempt is None and start.attempt > core.previous:
+        core.foreign_attempt = max(core.foreign_attempt, start.attempt)
+    elif core.attempt is not None and start.attempt > core.attempt:
+        return core.superseded_by(start.attempt)
+    return core.drop(Dropped.OTHER_ATTEMPT)
+
+
+def stop(core: SubtaskCore, stop: Stop) -> list[Effect]:
+    if stop.nonce != core.nonce and stop.attempt != core.attempt:
+        return core.drop(Dropped.OTHER_ATTEMPT)
+    return core.leave(Departure.SUPERSEDED if stop.superseded else Departure.STOPPED, stop.reason)
+
+
+def _begin(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
+    """Takes up a Start; where the instance runs already, everything of before is dropped first."""
+    effects = core.drop_attempt()
+    core.turn(Turn.START)
+    core.attempt, core.lost = start.attempt, None
+    core.running = running = Running(start, offset, core.config)
+    if running.reading.next_position != core.position:
+        core.position = running.reading.next_position
+        effects.append(do.Seek(core.position))
+    return [*effects, running.begin_call(do.OpenUser(start))]
