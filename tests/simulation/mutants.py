@@ -34,12 +34,13 @@ from .run import simulate
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """``config`` notices it within ``seeds``."""
+    """``config`` notices it within so many ``seeds`` from ``begin`` on."""
 
     says: str
     edits: tuple[Edit, ...]
     config: str
     seeds: int = 100
+    begin: int = 0
 
 
 MUTANTS: dict[str, Mutant] = {
@@ -381,14 +382,20 @@ MUTANTS: dict[str, Mutant] = {
     "lost-stop-forgotten": Mutant(
         "section 8: the Stops of the epoch before are written again in the new one",
         (Edit(recovery, "    attempts.stop_again(job)\n", ""),),
-        "refusals-replay",
-        600,
+        "pull-global",
+        begin=10_000,
     ),
     "repeated-hello-forgets-whom-it-displaced": Mutant(
         "section 8: the Hello that a dead task's one displaced waits again",
-        (Edit(state, "waiting.displaced = before.displaced if again else before", "waiting.displaced = before"),),
-        "twins-replay",
-        600,
+        (
+            Edit(
+                state,
+                "waiting.displaced = before.displaced if again else before",
+                "waiting.displaced = None if again else before",
+            ),
+        ),
+        "tiny-global",
+        begin=10_400,
     ),
     "second-start-ignored": Mutant(
         "section 5.3: a second Start for the own attempt with a higher generation means starting over",
@@ -399,7 +406,7 @@ MUTANTS: dict[str, Mutant] = {
                 "if core.running is not None:",
             ),
         ),
-        "zombies-replay",
+        "replay2-two",
     ),
     "handled-too-early": Mutant(
         "section 3: handled-through names what has been handled",
@@ -431,7 +438,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: an attempt's end comes behind its own Start",
         (Edit(subtask_core, "            and self.position > running.reading.offset\n", ""),),
         "eager-end-replay",
-        600,
+        begin=10_400,
     ),
     "handles-behind-a-stop": Mutant(
         "section 9: after the marker of a stopping savepoint a subtask handles nothing more",
@@ -470,7 +477,7 @@ MUTANTS: dict[str, Mutant] = {
     "queue-not-moved-down": Mutant(
         "section 6: opening another than the lowest closed id moves its queue down one",
         (Edit(gateway, "            self._held[max(below)] += queue\n            return []", "            pass"),),
-        "replay2",
+        "twins-reset",
     ),
     "held-under-the-lowest": Mutant(
         "section 6: an event is held under the highest closed id",
@@ -513,7 +520,7 @@ class Notice:
 def notice(name: str) -> Notice:
     mutant = MUTANTS[name]
     with mutated(name):
-        for seed in range(mutant.seeds):
+        for seed in range(mutant.begin, mutant.begin + mutant.seeds):
             if (violation := simulate(CONFIGS[mutant.config], seed).violation) is not None:
                 return Notice(name, seed, violation.splitlines()[0][:200])
     return Notice(name, None, "")
