@@ -234,6 +234,8 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
         return job.end(Ending.FENCED, f"epoch {sender.epoch} has begun elsewhere")
     slot = None if job.epoch is None else job.epoch.slots.get(sender.subtask_id)
     if slot is None or slot.attempt is None or slot.attempt.sender(slot.subtask) != sender:
+        if slot is not None and slot.attempt is not None and slot.attempt.id == sender.attempt:
+            slot.attempt.seen_at = job.clock.of(read.appended_at_ms)  # alive: it has not read its newest Start yet
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt
     job.unheard.pop(slot.subtask, None)

@@ -379,6 +379,12 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "replay2",
     ),
+    "generation-over-is-silence": Mutant(
+        "section 8: what an attempt writes in a generation that is over is a sign of life",
+        (Edit(core, "slot.attempt.seen_at = job.clock.of(read.appended_at_ms)  # alive", "pass  # alive"),),
+        "global1-two",
+        begin=10_400,
+    ),
     "lost-stop-forgotten": Mutant(
         "section 8: the Stops of the epoch before are written again in the new one",
         (Edit(recovery, "    attempts.stop_again(job)\n", ""),),

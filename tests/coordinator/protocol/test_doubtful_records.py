@@ -56,6 +56,29 @@ def test_it_is_sent_again_also_where_the_attempt_has_been_given_up_as_silent_bef
     assert starts(script.appended(S0))
 
 
+def test_whoever_has_not_read_it_yet_is_alive_while_it_speaks_in_the_generation_before() -> None:
+    """Section 8: what is said in a generation that is over is a sign of life, and nothing else."""
+    script = one_unheard()
+    before = script.task(S0).heartbeat(5)
+    script.handle(AppendFailed(1, "refused"))
+    script.advance(5.0)
+    script.hello_all()
+    assert script.slot(S0).attempt is not None
+    current = script.slot(S0).attempt.id
+    before = replace(before, sender=replace(before.sender, attempt=current))
+    for _ in range(30):
+        script.advance(1.0)
+        script.beat()
+        script.read(script.task(S1).heartbeat(), before)
+    assert script.slot(S0).attempt is not None
+    assert script.slot(S0).attempt.handled_through == 0
+    for _ in range(30):
+        script.advance(1.0)
+        script.beat()
+        script.read(script.task(S1).heartbeat())
+    assert script.slot(S0).attempt is None
+
+
 def test_what_the_one_that_is_sent_again_had_displaced_still_waits_behind_it() -> None:
     script = Script.begun()
     script.read(RunStarted("run-1", "here"))
