@@ -110,7 +110,8 @@ def _mutants(names: Sequence[str], processes: int | None) -> int:
 def _notice(found: Notice) -> str:
     mutant = MUTANTS[found.mutant]
     if found.seed is None:
-        return f"SURVIVES {found.mutant}: {mutant.says}\n    unnoticed in {mutant.seeds} seeds of {mutant.config} from {mutant.begin} on"
+        where = f"{mutant.seeds} seeds of {mutant.config} from {mutant.begin} on"
+        return f"SURVIVES {found.mutant}: {mutant.says}\n    unnoticed in {where}"
     return f"{found.mutant}: {mutant.says}\n    {mutant.config} seed {found.seed}: {found.said}"
 
 
