@@ -30,6 +30,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     job.wait(WaitingHello(offset, hello))
     job.registered.add(subtask)
     job.unheard.pop(subtask, None)
+    job.left.pop(subtask, None)
     if job.epoch is not None and job.phase is Phase.RUNNING:
         attempt = job.epoch.slots[subtask].attempt
         if attempt is not None:
@@ -108,6 +109,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
+    job.left.pop(subtask, None)
     slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)
@@ -149,6 +151,7 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     if not job.take_run(record.run, offset):
         return
     job.registered.clear()
+    job.left.clear()
     job.started_at = job.now
     commands.refuse_stops(job)
     if job.epoch is None:

@@ -8,7 +8,7 @@ from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Phase, SlotPhase
+from .state import JobState, Phase, Slot, SlotPhase
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -22,6 +22,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     attempt = epoch.slots[subtask].attempt
     assert attempt is not None, f"{subtask} has no live attempt to fail"
     if silent:
+        attempt.killed = True
         job.emit(KillTask(subtask, attempt.hello.task, cause))
     job.statistics.failures[subtask] += 1
     job.statistics.last_failure = f"{subtask} attempt {attempt.id}: {cause}"
@@ -46,6 +47,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
         checkpoints.announce_abort(job, pending, f"failover of {subtask}")
     for member in region:
         slot = epoch.slots[member]
+        _leave(job, slot)
         slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
         slot.generation += 1
         slot.start_not_before = job.now + delay
@@ -67,6 +69,7 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
     job.statistics.global_failovers += 1
     job.statistics.last_failure = cause
     for subtask, slot in epoch.slots.items():
+        _leave(job, slot)
         if slot.attempt is not None and job.has_coordinator(subtask.operator):
             reason = cause if subtask == failed else None
             job.emit(CallFailed(subtask.operator, subtask.index, slot.attempt.id, reason))
@@ -82,6 +85,12 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
     job.claim_at = job.now + delay
     job.failover_cause = cause
     job.due_failover = None
+
+
+def _leave(job: JobState, slot: Slot) -> None:
+    """Its instance is to say Hello again; should it be frozen, it does not, and then its task must be ended ◆."""
+    if slot.attempt is not None and not slot.attempt.killed and slot.subtask not in job.hellos:
+        job.left[slot.subtask] = slot.attempt
 
 
 def wait_again(job: JobState, failed: SubtaskId | None = None) -> None:

@@ -75,6 +75,8 @@ class Attempt:
     received_through: int = 0
     """Sequence of the next event expected from it."""
     finished: bool = False
+    killed: bool = False
+    """Its task has been told to end."""
     """It reported that its work has ended."""
     step: str = "starting"
     step_age_ms: int = 0
@@ -237,6 +239,8 @@ class JobState:
     """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
     stops: deque[tuple[SubtaskId, Stop]] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
     """Appended, until a checkpoint is complete whose markers stand behind them."""
+    left: dict[SubtaskId, Attempt] = field(default_factory=dict)
+    """Attempts that a failover has undone, until their subtask says Hello again: one of them may be frozen."""
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)

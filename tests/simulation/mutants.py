@@ -381,7 +381,13 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "generation-over-is-silence": Mutant(
         "section 8: what an attempt writes in a generation that is over is a sign of life",
-        (Edit(core, "slot.attempt.seen_at = job.clock.of(read.appended_at_ms)  # alive", "pass  # alive"),),
+        (
+            Edit(
+                core,
+                "if known is not None and known.id == sender.attempt:",
+                "if known and known.sender(sender.subtask_id) == sender:",
+            ),
+        ),
         "global1-two",
         begin=10_400,
     ),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import HeartbeatLost
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, HeartbeatLost
 from penstock.coordinator.protocol.log_clock import LogClock
-from penstock.schemas.acks import CoordinatorHeartbeat
+from penstock.schemas.acks import CoordinatorHeartbeat, RunStarted
+from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.settings import OperatorSettings
 
 from .driver import S0, S1, Script, names
@@ -269,3 +272,59 @@ def test_a_busy_job_fails_nobody() -> None:
         script.live(1, handled={S0: handled})
     assert failed(script) == []
     assert "failed" not in names(script.calls)
+
+
+# ---- who is to start over
+
+
+@pytest.mark.parametrize("policy", list(FailoverPolicy))
+def test_one_that_is_to_start_over_and_says_nothing_has_its_task_ended(policy: FailoverPolicy) -> None:
+    """Section 8: whoever froze when a failover took it along obeys no Reset, and says no Hello that could fail."""
+    script = Script.running(OperatorSettings("op", 2, on_failover=policy))
+    frozen = script.slot(S1).attempt
+    assert frozen is not None
+    script.handle(CoordinatorRaised("op", script.job.current.number, "step", "boom"))
+    script.advance(5.0)
+    script.forget()
+    script.hello(S0)
+    script.live(9.0, S1)
+    assert not script.made(effects.KillTask)
+    script.live(5.0, S1)
+    (kill,) = script.made(effects.KillTask)
+    assert (kill.subtask, kill.task) == (S1, frozen.hello.task)
+    script.live(30.0, S1)
+    assert len(script.made(effects.KillTask)) == 1
+
+
+def test_one_that_is_to_start_over_and_still_speaks_is_left_alone() -> None:
+    """Section 8: user code may take its time, and its instance obeys a Reset when that returns."""
+    script = Script.running()
+    speaks = script.task(S0).heartbeat()
+    script.read(script.task(S0).failed())
+    script.slot(S0).start_not_before = 1e9
+    script.forget()
+    for _ in range(30):
+        script.live(1.0, S0)
+        script.read(speaks)
+    assert not script.made(effects.KillTask)
+
+
+def test_one_that_has_said_hello_again_is_left_alone() -> None:
+    script = Script.running()
+    script.read(script.task(S0).failed())
+    script.slot(S0).start_not_before = 1e9
+    script.hello(S0)
+    script.forget()
+    script.live(30.0, S0)
+    assert not script.made(effects.KillTask)
+
+
+def test_no_task_of_an_older_run_is_ended() -> None:
+    """Its name may be that of another task by now."""
+    script = Script.running()
+    script.read(script.task(S0).failed())
+    script.read(RunStarted("run-2", "there"))
+    script.hello_all("run-2")
+    script.forget()
+    script.live(30.0)
+    assert not script.made(effects.KillTask)
