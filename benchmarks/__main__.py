@@ -14,6 +14,7 @@ from rich.table import Table
 
 from penstock.broker import EmbeddedBroker
 
+from .data_channels import channel_figures
 from .events import Figure, latency_figures, throughput_figures
 
 
@@ -30,6 +31,8 @@ def main() -> None:
         for parallelism in (1, 4):
             console.print(f"measuring events per second, {parallelism} subtask(s) ...")
             figures += throughput_figures(broker.bootstrap, parallelism, chosen.events, chosen.repeats)
+        console.print("measuring a data channel ...")
+        figures += channel_figures(broker.bootstrap, chosen.events, chosen.repeats, Path(folder))
         console.print("measuring latency ...")
         figures += latency_figures(broker.bootstrap, chosen.latencies)
     console.print(_table(figures))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ..schemas.checkpoints import CheckpointLogRecord
 from ..schemas.codec import decode
 from ..schemas.errors import JobRefused, TransportError, UnreadableRecord
+from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
@@ -23,6 +24,13 @@ def event_partitions(settings: JobSettings) -> Mapping[SubtaskId, Partition]:
     return {s: Partition(settings.topics.events(s.operator), s.index) for s in settings.subtasks()}
 
 
+def data_partitions(settings: JobSettings) -> Mapping[DataPartition, Partition]:
+    return {
+        p: Partition(settings.topics.data(p.upstream, p.receiver.operator), p.receiver.index)
+        for p in settings.graph.data_partitions()
+    }
+
+
 def read_begin(
     settings: JobSettings,
     transport: Transport,
@@ -34,12 +42,14 @@ def read_begin(
 ) -> Begin:
     """The input that a core begins with. Raises JobRefused where the checkpoint log cannot be read."""
     topics, partitions = settings.topics, event_partitions(settings)
-    described = transport.describe_topics([spec.name for spec in topics.specs(settings.parallelism)], timeout_s)
-    acks = Partition(topics.acks, 0)
-    offsets = transport.offsets([*partitions.values(), acks], timeout_s)
+    described = transport.describe_topics([spec.name for spec in settings.topic_specs], timeout_s)
+    acks, data = Partition(topics.acks, 0), data_partitions(settings)
+    offsets = transport.offsets([*partitions.values(), *data.values(), acks], timeout_s)
     log = tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s))
     # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above that end.
-    end = transport.offsets([acks], timeout_s)[acks].end
+    ends = transport.offsets(list(offsets), timeout_s)
+    offsets = {at: OffsetRange(there.begin, ends[at].end) for at, there in offsets.items()}
+    end = offsets[acks].end
     return Begin(
         log,
         {name: info.topic_id for name, info in described.items()},
@@ -49,6 +59,7 @@ def read_begin(
         restore,
         restore_checkpoint,
         continues,
+        {partition: _offsets(offsets[at]) for partition, at in data.items()},
     )
 
 

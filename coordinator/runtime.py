@@ -124,6 +124,7 @@ class CoordinatorRuntime:
         self._truncation = Truncation(self._truncate, lambda work: self._workers.submit(_logged, work))
         self._leaving = threading.Event()
         self._event_partitions = opening.event_partitions(settings)
+        self._data_partitions = opening.data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
         self._perform_log = _log.getChild(settings.name)
@@ -216,7 +217,7 @@ class CoordinatorRuntime:
 
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
-        self._transport.create_topics(self._topics.specs(settings.parallelism), deadline_s)
+        self._transport.create_topics(settings.topic_specs, deadline_s)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             opening.check_may_start(settings, self._transport, self.options.restore, self.options.restore_checkpoint)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
@@ -370,11 +371,12 @@ class CoordinatorRuntime:
         self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
         committed = inputs.Committed()
         if commit.looks_at_ends:
-            wanted = [*self._event_partitions.values(), self._acks]
+            wanted = [*self._event_partitions.values(), *self._data_partitions.values(), self._acks]
             ends = self._transport.offsets(wanted, self.options.deadline_s)
             committed = inputs.Committed(
                 {subtask: ends[partition].end for subtask, partition in self._event_partitions.items()},
                 ends[self._acks].end,
+                {partition: ends[at].end for partition, at in self._data_partitions.items()},
             )
         self._perform_all(self._core.handle(committed, time.monotonic()))
 
@@ -385,6 +387,7 @@ class CoordinatorRuntime:
 
     def _truncate(self, wanted: effects.Truncate) -> None:
         positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
+        positions |= {self._data_partitions[partition]: offset for partition, offset in wanted.data.items()}
         self._transport.truncate({**positions, self._acks: wanted.acks})
 
     def _load_state(self, handle: StateHandle) -> bytes:

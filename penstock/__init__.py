@@ -17,10 +17,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import broker, spark_integration, testing
+    from . import broker, sinks, spark_integration, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
-    from .job import Job, Operator
+    from .job import Input, Job, Operator
     from .schemas import errors
     from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
@@ -37,6 +37,7 @@ _HOME = {
     "Gateway": "coordinator.api",
     "OperatorCoordinator": "coordinator.api",
     "EventFuture": "coordinator.futures",
+    "Input": "job",
     "Job": "job",
     "Operator": "job",
     "Backpressure": "schemas.errors",
@@ -60,6 +61,7 @@ _HOME = {
 _MODULES = {
     "broker": "broker",
     "errors": "schemas.errors",
+    "sinks": "sinks",
     "spark_integration": "spark_integration",
     "testing": "testing",
 }
@@ -82,6 +84,7 @@ __all__ = [
     "Finished",
     "Gateway",
     "Idle",
+    "Input",
     "Job",
     "JsonCodec",
     "Operator",
@@ -92,6 +95,7 @@ __all__ = [
     "Subtask",
     "broker",
     "errors",
+    "sinks",
     "spark_integration",
     "testing",
 ]

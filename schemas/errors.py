@@ -63,6 +63,11 @@ class TopicMissing(TransportError):
 class PositionUnavailable(TransportError):
     """A wanted offset lies outside what the partition still holds."""
 
+    def __init__(self, message: str, partition: tuple[str, int] | None = None) -> None:
+        super().__init__(message)
+        self.partition = partition
+        """The topic and the index of the partition concerned, where one is known."""
+
 
 class AppendFailed(TransportError):
     """A record that the broker did not certainly take: nothing may follow it."""

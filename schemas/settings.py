@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from .errors import ConfigurationError
 from .events import FailoverPolicy
 from .frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
+from .graph import Graph, InputSettings
 from .ids import SubtaskId, checked_name
-from .topics import DEFAULT_PREFIX, TopicNames
+from .topics import DEFAULT_PREFIX, TopicNames, TopicSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,10 @@ class CheckpointSettings:
     """How many completed checkpoints are kept; savepoints do not count and always are."""
     inline_state_max: int = 128 * 1024
     """Bytes up to which a state travels in the record itself; a larger one goes through state storage."""
+    unaligned: bool = False
+    """Whether subtasks with inputs snapshot at the first barrier instead of the last; savepoints never do."""
+    aligned_timeout: float | None = None
+    """Seconds after which an alignment that still waits turns unaligned; None: never."""
 
     def __post_init__(self) -> None:
         if self.interval is not None:
@@ -41,6 +46,15 @@ class CheckpointSettings:
         _count("checkpoint tolerable_failures", self.tolerable_failures, 0)
         _count("checkpoint retained", self.retained, 1)
         _count("checkpoint inline_state_max", self.inline_state_max, 0)
+        if not isinstance(self.unaligned, bool):
+            raise ConfigurationError(f"checkpoint unaligned must be True or False, not {self.unaligned!r}")
+        if self.aligned_timeout is not None:
+            _above("checkpoint aligned_timeout", self.aligned_timeout, 0)
+        if self.max_concurrent > 1 and (self.unaligned or self.aligned_timeout is not None):
+            raise ConfigurationError(
+                f"checkpoint max_concurrent is {self.max_concurrent}; with unaligned checkpoints (unaligned,"
+                " aligned_timeout) it must be 1"
+            )
         if self.inline_state_max > 512 * 1024:
             raise ConfigurationError(
                 f"checkpoint inline_state_max is {self.inline_state_max} bytes: above 524288 a record may not fit the"
@@ -88,6 +102,8 @@ class OperatorSettings:
     event_ack_timeout: float = 30.0
     """Seconds of log time without progress on unhandled events after which the attempt is failed."""
     has_coordinator: bool = True
+    inputs: tuple[InputSettings, ...] = ()
+    """Operators whose records it takes; each stands before it in the job."""
 
     def __post_init__(self) -> None:
         checked_name("operator name", self.name)
@@ -127,6 +143,9 @@ class JobSettings:
     """Seconds that a frame waits for more events; 0: it takes what the mailbox has at its end of turn."""
     state_storage: str | None = None
     """fsspec URL of the folder for states above ``inline_state_max``; None: such states are refused."""
+    max_parallelism: int = 128
+    """How many key groups there are: no operator with keyed input can ever have more subtasks. Never changes."""
+    graph: Graph = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         TopicNames(self.prefix, self.name)
@@ -142,6 +161,8 @@ class JobSettings:
         _count("frame_events_max", self.frame_events_max, 1)
         _count("frame_bytes_max", self.frame_bytes_max, 1)
         _at_least("frame_linger", self.frame_linger, 0)
+        _count("max_parallelism", self.max_parallelism, 1)
+        object.__setattr__(self, "graph", Graph(self.operators, self.max_parallelism))
         if self.heartbeat_timeout < 2 * self.heartbeat_interval:
             raise ConfigurationError(
                 f"heartbeat_timeout ({self.heartbeat_timeout} s) must be at least twice heartbeat_interval"
@@ -151,6 +172,11 @@ class JobSettings:
     @property
     def topics(self) -> TopicNames:
         return TopicNames(self.prefix, self.name)
+
+    @property
+    def topic_specs(self) -> list[TopicSpec]:
+        """Every topic of the job."""
+        return self.topics.specs(self.parallelism, [(edge.sender, edge.receiver) for edge in self.graph.edges])
 
     @property
     def parallelism(self) -> Mapping[str, int]:

@@ -17,6 +17,10 @@ class StateHandle:
     location: Annotated[str | None, "its name relative to the job's state storage, where it is not inline"] = None
 
 
+OPEN_END = -1
+"""The end of a segment that has none: whatever comes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Offsets [begin, end) of a partition, to be read as the given attempt of the given generation would have."""
@@ -35,6 +39,11 @@ class ChannelPosition:
     channel: Annotated[str, "sending subtask, as operator/index"]
     segments: Annotated[tuple[Segment, ...], "what is left of older ranges, then the open one"]
     sequence: Annotated[int, "sequence of the next frame expected on this channel"]
+
+    @property
+    def sender(self) -> SubtaskId:
+        operator, _, index = self.channel.rpartition("/")
+        return SubtaskId(operator, int(index))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from .ids import checked_name
@@ -60,13 +60,17 @@ class TopicNames:
     def transactional_id(self) -> str:
         return self.root + "coordinator"
 
-    def specs(self, parallelism: Mapping[str, int]) -> list[TopicSpec]:
-        """Every topic of a job whose operators have the given parallelism."""
+    def specs(self, parallelism: Mapping[str, int], edges: Iterable[tuple[str, str]] = ()) -> list[TopicSpec]:
+        """Every topic of a job whose operators have the given parallelism; ``edges`` are (sender, receiver)."""
         return [
             TopicSpec(self.checkpoints, 1, {**_KEEP_FOR_EVER, "cleanup.policy": "compact"}),
             TopicSpec(self.acks, 1, {**_KEEP_FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
             TopicSpec(self.status, 1, _KEEP_FOR_EVER),
             *(TopicSpec(self.events(operator), n, _KEEP_FOR_EVER) for operator, n in parallelism.items()),
+            *(
+                TopicSpec(self.data(sender, receiver), parallelism[receiver], _KEEP_FOR_EVER)
+                for sender, receiver in edges
+            ),
         ]
 
 

@@ -66,7 +66,7 @@ def run(
     transport = KafkaTransport.from_config(config)
     try:
         transport.check(REACH_TIMEOUT_S)
-        transport.create_topics(settings.topics.specs(settings.parallelism))
+        transport.create_topics(settings.topic_specs)
         return _started(context, job, plan, transport, coordinator == "driver", options, stop_timeout)
     except BaseException:
         transport.close()

@@ -20,6 +20,7 @@ from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.user_codec import Codec
 from ..subtask_client.api import Subtask
+from ..subtask_client.routing import KeyFunction
 from ..subtask_client.runtime import SubtaskRuntime
 from ..transport.kafka import KafkaConfig, KafkaTransport
 
@@ -57,6 +58,9 @@ class OperatorParts(NamedTuple):
     factory: Callable[[], Subtask]
     codec: Codec
     state_codec: Codec
+    output_codec: Codec
+    input_codecs: Mapping[str, Codec]
+    keys: Mapping[str, KeyFunction]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,9 @@ def run_subtask(plan: TaskPlan, partition: int) -> SubtaskReturn:
             task=str(name),
             codec=parts.codec,
             state_codec=parts.state_codec,
+            output_codec=parts.output_codec,
+            input_codecs=parts.input_codecs,
+            keys=parts.keys,
         ).run()
     finally:
         transport.close()

@@ -39,7 +39,14 @@ def pickled_operators(job: Job, shipped: Iterable[Path] = ()) -> dict[str, bytes
 
 
 def _pickled(job: Job, operator: Operator, modules: list[ModuleType]) -> bytes:
-    parts = OperatorParts(operator.subtask, operator.codec, operator.state_codec)
+    parts = OperatorParts(
+        operator.subtask,
+        operator.codec,
+        operator.state_codec,
+        operator.output_codec,
+        operator.input_codecs,
+        operator.keys,
+    )
     try:
         with _by_value(modules):
             return bytes(_cloudpickle.dumps(parts))
@@ -50,8 +57,8 @@ def _pickled(job: Job, operator: Operator, modules: list[ModuleType]) -> bytes:
     except Exception:
         raise ConfigurationError(
             f"operator {operator.name!r} of job {job.name!r} cannot be sent to Spark's workers:"
-            f" {type(reason).__name__}: {reason}. Its subtask and codecs must not refer to open files, locks or"
-            " clients: make those in Subtask.open()"
+            f" {type(reason).__name__}: {reason}. Its subtask, codecs and key functions must not refer to open"
+            " files, locks or clients: make those in Subtask.open()"
         ) from reason
 
 

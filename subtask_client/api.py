@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from ..schemas.errors import ConfigurationError, SubtaskError
 from .metrics import Metrics
@@ -45,7 +45,7 @@ class FencingToken(NamedTuple):
 
 
 class Context:
-    """Who a subtask's object is, and its way to its coordinator; valid from ``open`` to ``close``.
+    """Who a subtask's object is, its way to its coordinator and to other operators; valid from ``open`` to ``close``.
 
     Belongs to the thread that calls the object.
     """
@@ -60,6 +60,7 @@ class Context:
         fencing_token: FencingToken,
         metrics: Metrics,
         send: Callable[[Any], None],
+        emit: Callable[[Any, str | None], None],
     ) -> None:
         self.job = job
         self.operator = operator
@@ -71,7 +72,7 @@ class Context:
         """This run of the subtask; a later one has a higher number."""
         self.fencing_token = fencing_token
         self.metrics = metrics
-        self._send = send
+        self._send, self._emit = send, emit
         self._thread = threading.get_ident()
         self._ended = False
 
@@ -84,12 +85,28 @@ class Context:
         take what was sent before: the attempt fails).
         """
         if self._ended or threading.get_ident() != self._thread:
-            why = "the attempt has ended" if self._ended else "it belongs to the thread that calls the subtask's object"
-            raise SubtaskError(
-                f"subtask {self.operator}/{self.subtask} of job {self.job!r}, attempt {self.attempt}: this context"
-                f" cannot send: {why}"
-            )
+            self._refuse("send")
         self._send(event)
+
+    def emit(self, record: Any, output: str | None = None) -> None:
+        """Gives a record to the operators that have this one as an input, or only to the one called ``output``.
+
+        It is encoded by the operator's ``output_codec`` at once, and goes to the subtask that the receiver's
+        partitioning says; it leaves at the end of this turn of the loop, in order per receiving subtask. Within
+        ``snapshot_state(n)`` it belongs to checkpoint n. May wait while very much is unsent. Raises as
+        :meth:`send_event_to_coordinator` does, :class:`ConfigurationError` where nobody is called ``output``, and
+        :class:`SubtaskError` when the subtask's work has ended: its receivers have been told so.
+        """
+        if self._ended or threading.get_ident() != self._thread:
+            self._refuse("emit")
+        self._emit(record, output)
+
+    def _refuse(self, what: str) -> NoReturn:
+        why = "the attempt has ended" if self._ended else "it belongs to the thread that calls the subtask's object"
+        raise SubtaskError(
+            f"subtask {self.operator}/{self.subtask} of job {self.job!r}, attempt {self.attempt}: this context cannot"
+            f" {what}: {why}"
+        )
 
     def end(self) -> None:
         """Called by the runtime: nothing may be sent from now on."""
@@ -100,9 +117,9 @@ class Subtask:
     """One instance per attempt. Every method is called on one thread, and each may take its time: heartbeats go on.
 
     The order: ``open``, ``restore_state`` where there is a checkpoint, then events, polls, snapshots and notices as
-    they come, ``close``. What a method raises fails the attempt (protocol, section 8): this object is closed, and
-    another one begins from the last completed checkpoint, in the same process. Each event is handled exactly once in
-    the history that counts (section 1, G2).
+    they come, and records where the operator has inputs, ``close``. What a method raises fails the attempt (protocol,
+    section 8): this object is closed, and another one begins from the last completed checkpoint, in the same process.
+    Each event is handled exactly once in the history that counts (section 1, G2).
     """
 
     def open(self, context: Context) -> None:
@@ -118,14 +135,29 @@ class Subtask:
             " handle_operator_event"
         )
 
+    def process(self, record: Any, input: str) -> None:
+        """One record of the operator called ``input``. Each is handled exactly once in the history that counts.
+
+        Records of one sending subtask come in the order in which it emitted them.
+        """
+        raise ConfigurationError(
+            f"a record from {input!r} for a {type(self).__name__}, which does not say what to do with one: give it a"
+            " process"
+        )
+
+    def end_inputs(self) -> None:
+        """Every input has ended: no record comes any more. What is emitted in here still counts; then the subtask has
+        finished, and stays until a completed checkpoint contains that. May be called again behind a restore."""
+
     def poll(self) -> PollResult:
-        """A bounded step of own work, between events; left as it is, the subtask has none."""
+        """A bounded step of own work, between events; left as it is, the subtask has none. Not with inputs: there
+        work comes as records."""
         return Idle()
 
     def snapshot_state(self, checkpoint_id: int) -> Any:
         """All that is needed to go on from here, as bytes or what the operator's state codec takes; None: nothing.
 
-        What is sent to the coordinator in here belongs to this checkpoint.
+        What is sent to the coordinator, or emitted, in here belongs to this checkpoint.
         """
         return None
 
@@ -137,4 +169,7 @@ class Subtask:
         """The checkpoint that this object took part in will never complete."""
 
     def close(self) -> None:
-        """Called last, also after a failure; errors in here are logged and go no further."""
+        """Called last, also after a failure; errors in here are logged and go no further.
+
+        Nothing is said of this subtask meanwhile: one that takes longer than ``heartbeat_timeout`` looks frozen.
+        """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..schemas.errors import ConfigurationError, PenstockError, StateError, SubtaskError, UnreadableRecord
@@ -20,6 +20,11 @@ from .steps import Steps
 from .uploads import Storage
 
 _FRAMES_MAX = 8
+
+
+def _decoder(codec: Codec) -> Callable[[bytes], Any] | None:
+    """None where there is nothing to decode."""
+    return None if isinstance(codec, BytesCodec) else codec.decode
 
 
 def cause_of(error: BaseException) -> str:
@@ -43,14 +48,17 @@ class Host:
         *,
         codec: Codec,
         state_codec: Codec,
+        input_codecs: Mapping[str, Codec],
         storage: Storage,
         send: Callable[[bytes], None],
+        emit: Callable[[Any, str | None], None],
         log: logging.LoggerAdapter[Any],
     ) -> None:
         self._settings, self._subtask, self._factory = settings, subtask, factory
         self._codec, self._state_codec, self._storage = codec, state_codec, storage
-        self._send_bytes, self._log = send, log
-        self._decode = None if isinstance(codec, BytesCodec) else codec.decode
+        self._send_bytes, self._emit, self._log = send, emit, log
+        self._decode = _decoder(codec)
+        self._decode_record = {upstream: _decoder(codec) for upstream, codec in input_codecs.items()}
         self._object: Subtask | None = None
         self._context: Context | None = None
         self.metrics = Metrics()
@@ -73,6 +81,11 @@ class Host:
                 " penstock.Subtask"
             )
         self.has_poll = type(self._object).poll is not Subtask.poll
+        if self.has_poll and self._decode_record:
+            raise ConfigurationError(
+                f"operator {self._subtask.operator!r} has inputs, and its {type(self._object).__name__} a poll: the"
+                " work of such an operator comes as records, to process; give the poll to an operator of its own"
+            )
         self.metrics = Metrics()
         encode = self._codec.encode
         send_bytes = self._send_bytes
@@ -84,6 +97,7 @@ class Host:
             fencing_token=FencingToken(start.epoch, start.attempt),
             metrics=self.metrics,
             send=lambda event: send_bytes(encode(event)),
+            emit=self._emit,
         )
         self._object.open(self._context)
         if start.checkpoint_id != NO_CHECKPOINT:
@@ -103,6 +117,19 @@ class Host:
                 handle(decode(event))
                 done += 1
                 steps.done = done
+
+    def process(self, upstream: str, records: list[bytes]) -> None:
+        """As hot as :meth:`handle`."""
+        process, decode = self._user.process, self._decode_record[upstream]
+        if decode is None:
+            for record in records:
+                process(record, upstream)
+        else:
+            for record in records:
+                process(decode(record), upstream)
+
+    def end_inputs(self) -> None:
+        self._user.end_inputs()
 
     def poll(self) -> PollResult:
         result = self._user.poll()

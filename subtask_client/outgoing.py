@@ -1,4 +1,4 @@
-"""Records to the coordinator: one writer after the other, with a bound on what the broker has not taken yet."""
+"""What a subtask writes: one writer after the other, with a bound on what the broker has not taken yet."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..schemas.acks import AcksRecord
 from ..schemas.codec import encode
+from ..schemas.data import DataRecord
 from ..schemas.errors import AppendFailed
 from ..transport.ports import Partition, Transport, Writer
 
@@ -23,7 +24,8 @@ Then = Callable[[int | None], None]
 
 
 class Outgoing:
-    """Appends to the acks partition. After a failed append ``failure`` is set and nothing more is taken until
+    """Appends to the acks partition, and to data partitions, all with one writer: nothing stands that was written
+    behind something that does not. After a failed append ``failure`` is set and nothing more is taken until
     :meth:`replace`: nothing may follow a hole. No method raises for a broker that refuses or is away."""
 
     def __init__(
@@ -47,6 +49,14 @@ class Outgoing:
         self.failure: str | None = None
 
     def write(self, record: AcksRecord, then: Then | None = None) -> None:
+        """To the coordinator."""
+        self._write(self._partition, record, then)
+
+    def write_data(self, partition: Partition, record: DataRecord) -> None:
+        """To a subtask of another operator."""
+        self._write(partition, record, None)
+
+    def _write(self, partition: Partition, record: AcksRecord | DataRecord, then: Then | None) -> None:
         value = encode(record)
         size = len(value) + RECORD_COST_BYTES
         with self._state:
@@ -69,11 +79,11 @@ class Outgoing:
                 then(offset)
 
         try:
-            writer.append(self._partition, value, self._key(record), on_outcome)
+            writer.append(partition, value, self._key(record), on_outcome)
         except AppendFailed as error:
             on_outcome(None, error)
 
-    def _key(self, record: AcksRecord) -> bytes:
+    def _key(self, record: AcksRecord | DataRecord) -> bytes:
         """For people and tools that look into the topic; nothing depends on it (section 3)."""
         sender = getattr(record, "sender", None)
         return f"{self._subtask}:{'' if sender is None else sender.attempt}".encode()

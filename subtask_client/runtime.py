@@ -8,29 +8,24 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, TypeVar, assert_never, get_args
+from typing import NamedTuple, TypeVar, assert_never
 
 from ..schemas import events
 from ..schemas.acks import OperatorEventFrame
-from ..schemas.codec import decode
-from ..schemas.errors import (
-    AppendFailed,
-    BrokerUnreachable,
-    PositionUnavailable,
-    StartTimeout,
-    Superseded,
-    UnreadableRecord,
-)
+from ..schemas.errors import AppendFailed, BrokerUnreachable, StartTimeout, Superseded
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.user_codec import CodecSpec, codec_for
-from ..transport.ports import LogRecord, Partition, Reader, Transport
+from ..transport.ports import Partition, Transport
 from ..transport.state_storage import StateStorage
+from .alignment_clock import AlignmentClock
 from .api import Finished, Idle, Progress, Subtask
+from .emitting import Emitter
 from .hosting import Host, cause_of
+from .incoming import Incoming
 from .outgoing import Outgoing
 from .protocol import effects as do
 from .protocol import inputs as on
@@ -39,6 +34,7 @@ from .protocol.core import SubtaskCore
 from .protocol.effects import Departure, Effect
 from .protocol.phases import Phase
 from .pulse import Pulse
+from .routing import KeyFunction, Router
 from .steps import Steps
 from .trace import Trace
 from .uploads import Storage, Uploads
@@ -54,7 +50,6 @@ FLUSH_TIMEOUT_S = 5.0
 HELLOS_FAILED_MAX = 5
 """So often in a row is a Hello that could not be appended written again; each takes as long as an append may."""
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
-_EVENTS_RECORDS = get_args(events.EventsRecord)
 
 
 class Ending(StrEnum):
@@ -75,7 +70,9 @@ class SubtaskRuntime:
     """One instance of a subtask, in the thread that calls :meth:`run`; its topics must exist.
 
     ``factory`` makes the user's object, a new one for every attempt. ``codec`` is for events both ways,
-    ``state_codec`` for states (see :func:`penstock.schemas.user_codec.codec_for`). ``run`` is the id of the run it
+    ``state_codec`` for states (see :func:`penstock.schemas.user_codec.codec_for`), ``output_codec`` for the records
+    that it emits, ``input_codecs`` for those that it takes, by the operator that emits them; ``keys`` gives the key of
+    an emitted record, by the operator that takes it keyed. ``run`` is the id of the run it
     belongs to, ``task`` what the runner calls the task that hosts it. ``stop_requested``, once set, makes it leave.
     """
 
@@ -90,13 +87,18 @@ class SubtaskRuntime:
         task: str = "",
         codec: CodecSpec = None,
         state_codec: CodecSpec = None,
+        output_codec: CodecSpec = None,
+        input_codecs: Mapping[str, CodecSpec] | None = None,
+        keys: Mapping[str, KeyFunction] | None = None,
         stop_requested: threading.Event | None = None,
         storage: Storage | None = None,
     ) -> None:
         settings.operator(subtask.operator)
+        graph, topics = settings.graph, settings.topics
         self._settings, self._transport = settings, transport
         self._stop_requested = stop_requested if stop_requested is not None else threading.Event()
-        self._partition = Partition(settings.topics.events(subtask.operator), subtask.index)
+        self._partition = Partition(topics.events(subtask.operator), subtask.index)
+        inputs, outputs = graph.inputs(subtask.operator), graph.outputs(subtask.operator)
         record_room = transport.max_record_bytes - RECORD_HEADROOM_BYTES
         self.core = SubtaskCore(
             CoreConfig(
@@ -109,6 +111,9 @@ class SubtaskRuntime:
                 frame_events_max=settings.frame_events_max,
                 frame_bytes_max=min(settings.frame_bytes_max, record_room),
                 event_bytes_max=record_room,
+                senders=tuple(graph.channels_into(subtask)),
+                receivers=tuple(graph.channels_out_of(subtask)),
+                unaligned=settings.checkpoint.unaligned,
             )
         )
         self._core_lock = threading.Lock()
@@ -116,10 +121,6 @@ class SubtaskRuntime:
         self._steps = Steps()
         self._trace = Trace(self.core)
         self._storage = storage or StateStorage(settings.state_storage, settings.topics.root)
-        self._host = Host(
-            settings, subtask, factory, codec=codec_for(codec), state_codec=codec_for(state_codec),
-            storage=self._storage, send=self._send, log=self._trace,
-        )  # fmt: skip
         self._inbox: deque[on.Input] = deque()
         """What other threads have to tell; drained at each turn."""
         self._outgoing = Outgoing(
@@ -128,10 +129,28 @@ class SubtaskRuntime:
             str(subtask),
             gives_up=self._stop_requested.is_set,
         )
+        self._emitter = Emitter(
+            self.core,
+            self._outgoing,
+            Router(graph, subtask, keys or {}, settings.max_parallelism),
+            codec_for(output_codec).encode,
+            {edge.receiver: topics.data(edge.sender, edge.receiver) for edge in outputs},
+        )
+        self._host = Host(
+            settings, subtask, factory, codec=codec_for(codec), state_codec=codec_for(state_codec),
+            input_codecs={edge.sender: codec_for((input_codecs or {}).get(edge.sender)) for edge in inputs},
+            storage=self._storage, send=self._emitter.send, emit=self._emitter.emit, log=self._trace,
+        )  # fmt: skip
         self._uploads = Uploads(self._storage, self._inbox.append)
         self._pulse = Pulse(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
-        self._reader: Reader | None = None
-        self._fetched: deque[LogRecord] = deque()
+        self._incoming = Incoming(
+            transport,
+            self._partition,
+            {edge.sender: Partition(topics.data(edge.sender, edge.receiver), subtask.index) for edge in inputs},
+            self._trace,
+            self._patiently,
+        )
+        self._alignment = AlignmentClock(settings.checkpoint.aligned_timeout)
         self._read_something = False
         self._poll_due = 0.0
         self._hello_since = 0.0
@@ -181,18 +200,24 @@ class SubtaskRuntime:
         if self._departure is not None:
             return
         fed = self._feed_records()
+        if (overdue := self._alignment.overdue(self.core.aligning)) is not None and self._departure is None:
+            self._drive(on.AlignmentOverdue(overdue))
         if self._departure is None and self._may_poll() and (fed or time.monotonic() >= self._poll_due):
             self._poll_user()
         if self._departure is None:
-            self._drive(on.TurnEnded(dry=not fed and not self._fetched))
+            self._drive(on.TurnEnded(dry=not fed and not self._incoming.waiting))
         self._read_something = fed
 
     def _feed_records(self) -> bool:
-        """Feeds what the log has, for at most one turn; whether there was anything."""
-        fed = bool(self._fetched) or self._fetch(self._patience())
+        """Feeds what the logs have, for at most one turn; whether there was anything."""
+        incoming = self._incoming
+        fed = self._fetch(0.0 if incoming.waiting else self._patience())
         turn_ends = time.monotonic() + TURN_MAX_S
-        while self._fetched and self._departure is None:
-            self._drive(self._decoded(self._fetched.popleft()))
+        while incoming.waiting and self._departure is None:
+            event, record = incoming.take()
+            self._drive(event)
+            if isinstance(event, on.DataRead) and self.core.skips(event.upstream):
+                incoming.keep(event.upstream, record)
             if time.monotonic() >= turn_ends:
                 break
         return fed
@@ -201,33 +226,17 @@ class SubtaskRuntime:
         """Seconds that the next read may wait for a record."""
         if self._read_something or self._inbox:
             return 0.0
-        wait = UPLOAD_WAIT_MAX_S if self.core.uploads_in_flight else IDLE_WAIT_MAX_S
+        wait = UPLOAD_WAIT_MAX_S if self.core.uploads else IDLE_WAIT_MAX_S
         if self._may_poll():
             wait = min(wait, max(0.0, self._poll_due - time.monotonic()))
-        return wait
+        return min(wait, self._alignment.left())
 
     def _fetch(self, timeout_s: float) -> bool:
-        """Whether the log had anything to say; that the position is gone is something."""
-        if self._reader is None:
-            return False
-        try:
-            self._fetched.extend(self._reader.poll(timeout_s))
-            return bool(self._fetched)
-        except PositionUnavailable as error:
-            begin = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].begin)
-            if begin is not None:
-                self._drive(on.PositionLost(begin, str(error)))
-            return True
-
-    def _decoded(self, record: LogRecord) -> on.RecordRead | on.RecordUnreadable:
-        try:
-            decoded = decode(record.value)
-            if not isinstance(decoded, _EVENTS_RECORDS):
-                raise UnreadableRecord(f"a {type(decoded).__name__}, which does not belong on this topic")
-        except UnreadableRecord as error:
-            self._trace.warning("offset %d of %s is kept out: %s", record.offset, record.partition, error)
-            return on.RecordUnreadable(record.offset)
-        return on.RecordRead(record.offset, decoded)
+        """Whether the logs had anything to say; that a position is gone is something."""
+        lost = self._incoming.fetch(timeout_s)
+        if lost is not None:
+            self._drive(lost)
+        return lost is not None or self._incoming.waiting
 
     def _look_after_writer(self) -> None:
         if (failure := self._outgoing.failure) is not None:
@@ -303,8 +312,18 @@ class SubtaskRuntime:
                     self._outgoing.write(record)
                 case do.WriteHeartbeat():
                     self._write_heartbeat(effect)
+                case do.HandleRecords():
+                    pending = self._handle_records(effect)
+                case do.WriteData():
+                    self._emitter.write(effect)
                 case do.Seek(offset=offset):
-                    self._seek(offset)
+                    self._incoming.seek(offset)
+                case do.SeekData(upstream=upstream, offset=offset):
+                    self._incoming.seek_data(upstream, offset)
+                case do.PauseData(upstream=upstream):
+                    self._incoming.pause_data(upstream)
+                case do.EndInputs():
+                    pending = self._call("end_inputs", "ending its inputs", self._host.end_inputs, on.InputsEnded())
                 case do.OpenUser(start=start):
                     step = "opening" if start.checkpoint_id < 0 else f"restoring checkpoint {start.checkpoint_id}"
                     pending = self._call("open or restore_state", step, partial(self._open, start), on.Opened())
@@ -351,6 +370,12 @@ class SubtaskRuntime:
             self._rest()
         return on.EventsHandled()
 
+    def _handle_records(self, effect: do.HandleRecords) -> on.Input:
+        what = f"handling records of {effect.sender} (offset {effect.offset})"
+        return self._call(
+            what, what, partial(self._host.process, effect.sender.operator, effect.records), on.RecordsHandled()
+        )
+
     def _open(self, start: events.Start) -> None:
         self._trace.info("starts: generation %s, checkpoint %d", start.full_generation, start.checkpoint_id)
         self._marker_read.clear()
@@ -367,7 +392,8 @@ class SubtaskRuntime:
         if state is None or len(state) <= self.core.config.inline_state_max:
             del self._marker_read[checkpoint_id]
         self._rest()
-        return on.SnapshotReturned(checkpoint_id, state, int((time.monotonic() - began) * 1000))
+        elapsed_ms = int((time.monotonic() - began) * 1000)
+        return on.SnapshotReturned(checkpoint_id, state, elapsed_ms, time.time_ns() // 1_000_000)
 
     def _call(self, what: str, step: str, call: Callable[[], None], ended: on.Input) -> on.Input:
         self._steps.enter(step)
@@ -411,22 +437,6 @@ class SubtaskRuntime:
         self._steps.enter("waiting for Start")
         self._outgoing.write(effect.record, then)
 
-    def _seek(self, offset: int) -> None:
-        self._fetched.clear()
-        if self._reader is None:
-            self._reader = self._patiently(lambda: self._transport.reader({self._partition: offset}))
-        else:
-            self._reader.seek(self._partition, offset)
-
-    def _send(self, event: bytes) -> None:
-        """``context.send_event_to_coordinator``, behind the codec."""
-        for effect in self.core.send(event):
-            assert isinstance(effect, do.Write)
-            self._outgoing.wait_for_room()
-            self._outgoing.write(effect.record)
-        if (failure := self._outgoing.failure) is not None:
-            raise AppendFailed(f"events to the coordinator do not certainly stand: {failure}")
-
     def _patiently(self, action: Callable[[], T]) -> T | None:
         """``action``, again and again while the broker is away; None when asked to stop meanwhile."""
         wait_s = _RETRY_FIRST_S
@@ -449,8 +459,10 @@ class SubtaskRuntime:
         with self._core_lock:
             done = self._steps.done
             step, age_ms = self._steps.describe(done)
-            if self.core.running is not None and (uploads := self.core.running.checkpoints.uploads):
+            if uploads := self.core.uploads:
                 step += f", uploading the state of checkpoint {', '.join(map(str, uploads))}"
+            if (aligning := self.core.aligning) is not None:
+                step += f", aligning checkpoint {aligning}"
             effects = self.core.handle(on.HeartbeatDue(periodic, step, age_ms, done, metrics))
         for effect in effects:
             assert isinstance(effect, do.WriteHeartbeat)
@@ -470,5 +482,4 @@ class SubtaskRuntime:
         self._host.close()
         self._uploads.close()
         self._outgoing.close(FLUSH_TIMEOUT_S)
-        if self._reader is not None:
-            self._reader.close()
+        self._incoming.close()

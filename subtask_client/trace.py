@@ -45,6 +45,8 @@ def _input_line(event: on.Input) -> str:
     match event:
         case on.RecordRead(offset=offset, record=record):
             return f"{type(record).__name__}@{offset}{_numbers(record)}"
+        case on.DataRead(upstream=upstream, offset=offset, record=record):
+            return f"{type(record).__name__} of {record.sender.subtask_id}@{upstream}:{offset}{_numbers(record)}"
         case _:
             return f"{type(event).__name__}{_numbers(event)}"
 
@@ -53,6 +55,10 @@ def _effect_line(effect: do.Effect) -> str:
     match effect:
         case do.Write(record=record) | do.WriteHeartbeat(record=record) | do.WriteHello(record=record):
             return f"Write {type(record).__name__}{_numbers(record)}"
+        case do.WriteData(receiver=receiver, record=record):
+            return f"Write {type(record).__name__} to {receiver}{_numbers(record)}"
+        case do.HandleRecords(sender=sender, records=records, offset=offset):
+            return f"HandleRecords of {sender}@{offset} count={len(records)}"
         case do.HandleEvents(first_sequence=first, events=events, offset=offset):
             return f"HandleEvents@{offset} sequence={first} count={len(events)}"
         case do.OpenUser(start=start):
@@ -64,6 +70,7 @@ def _effect_line(effect: do.Effect) -> str:
 _SHOWN = (
     "epoch", "generation", "attempt", "nonce", "checkpoint_id", "sequence", "count", "event_position",
     "handled_through", "sent_sequence", "offset", "end", "location", "finished", "stop", "reason", "cause", "dry",
+    "upstream",
 )  # fmt: skip
 
 

@@ -64,6 +64,9 @@ class SubtaskProcess:
             task=self.task,
             codec=operator.codec,
             state_codec=operator.state_codec,
+            output_codec=operator.output_codec,
+            input_codecs=operator.input_codecs,
+            keys=operator.keys,
             stop_requested=self.stop,
         )
 

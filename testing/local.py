@@ -94,7 +94,7 @@ class LocalJob:
         return self._coordinators[-1].service if self._coordinators else None
 
     def start(self) -> LocalJob:
-        self._inner.create_topics(self.settings.topics.specs(self.settings.parallelism))
+        self._inner.create_topics(self.settings.topic_specs)
         if self.service is not None:
             check_may_start(self.settings, self._inner, self._options.restore, self._options.restore_checkpoint)
         if self._has_subtasks:

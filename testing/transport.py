@@ -15,7 +15,14 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..schemas.errors import AppendFailed, BrokerUnreachable, Fenced, OutcomeUnknown, TransportError
+from ..schemas.errors import (
+    AppendFailed,
+    BrokerUnreachable,
+    Fenced,
+    OutcomeUnknown,
+    PositionUnavailable,
+    TransportError,
+)
 from ..schemas.topics import TopicSpec
 from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Reader, TopicInfo, Transport, Writer
 from .faults import COMMITTING, READING, Faults, Hold, Kind
@@ -192,10 +199,19 @@ class FaultyReader:
         return (None, None) if met is None else met
 
     def seek(self, partition: Partition, offset: int) -> None:
+        self._inner.seek(partition, offset)
+        self._forget(partition)
+
+    def pause(self, partition: Partition) -> None:
+        self._inner.pause(partition)
+        self._forget(partition)
+
+    def _forget(self, partition: Partition) -> None:
+        """Forgets what was read of ``partition``, and an error unless it speaks of another one: it comes only once."""
         self._fetched = deque(record for record in self._fetched if record.partition != partition)
         self._holds.pop(partition, None)
-        self._error = None
-        self._inner.seek(partition, offset)
+        if not isinstance(self._error, PositionUnavailable) or self._error.partition in (None, partition):
+            self._error = None
 
     def close(self) -> None:
         self._inner.close()

@@ -27,7 +27,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "transport": frozenset({"schemas"}),
     "coordinator": frozenset({"schemas", "transport"}),
     "subtask_client": frozenset({"schemas", "transport"}),
-    TOP: frozenset({"schemas", "transport", "coordinator", "subtask_client", "broker", "spark_integration", "testing"}),
+    "sinks": frozenset({"schemas", "subtask_client"}),
+    TOP: frozenset(
+        {"schemas", "transport", "coordinator", "subtask_client", "sinks", "broker", "spark_integration", "testing"}
+    ),
     "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client"}),
     "broker": frozenset(),
     "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),

@@ -175,7 +175,7 @@ class KafkaAdmin:
                 lambda left: self._client().delete_records(below, operation_timeout=left, request_timeout=left),
             )
         except _OutOfRange as error:
-            raise PositionUnavailable(f"cannot truncate above the end of the log: {error}") from None
+            raise PositionUnavailable(f"cannot truncate above the end of the log: {error}", error.partition) from None
 
     def close(self) -> None:
         with self._lock:
@@ -291,12 +291,13 @@ class KafkaAdmin:
         return self._call(what, timeout_s, once)
 
     def _refuse(self, what: str, subject: object, error: KafkaError, timeout_s: float) -> None:
-        name = str(Partition(subject.topic, subject.partition)) if isinstance(subject, TopicPartition) else str(subject)
+        partition = Partition(subject.topic, subject.partition) if isinstance(subject, TopicPartition) else None
+        name = str(subject if partition is None else partition)
         if error.code() in TOPIC_UNKNOWN:
             raise missing_topic(self._config, name)
         if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
             wanted = subject.offset if isinstance(subject, TopicPartition) else "?"
-            raise _OutOfRange(f"{name} has no offset {wanted}")
+            raise _OutOfRange(f"{name} has no offset {wanted}", partition)
         raise self._config.error(f"{what} ({name})", error, timeout_s, self._last_heard())
 
     def _described_when(
@@ -322,6 +323,10 @@ class KafkaAdmin:
 
 class _OutOfRange(TransportError):
     """An offset that the partition does not have; becomes :class:`PositionUnavailable` where a reader meant it."""
+
+    def __init__(self, message: str, partition: Partition | None) -> None:
+        super().__init__(message)
+        self.partition = partition
 
 
 def missing_topic(config: KafkaConfig, topic: str) -> TopicMissing:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 
@@ -29,8 +30,12 @@ _PREFETCH_KBYTES = 16_384
 _POSITION_LOST = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION, KafkaError._NO_OFFSET}
 )
+_OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 _LASTING = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaError.INVALID_MSG, KafkaError._FATAL})
 """Errors of a partition that waiting does not cure; all others pass, or are said better elsewhere."""
+
+_PAUSED = sys.maxsize
+"""The next offset of a paused partition: no record has it."""
 
 
 class KafkaReader:
@@ -42,7 +47,11 @@ class KafkaReader:
         self._events = ClientEvents(config)
         self._next = checked_positions(positions)
         self._partitions: dict[tuple[str, int], Partition] = {partition: partition for partition in positions}
-        self._failure: PenstockError | None = None
+        self._failures: dict[Partition | None, PenstockError] = {}
+        """What is to be raised, oldest first and at most one per partition (None: it is said of no partition).
+
+        One per partition, because each comes once: another's pause or seek must not lose it.
+        """
         self.ends: dict[Partition, int] = {}
         """With ``with_ends``: where each partition's last stable offset was met, control records included."""
         settings = client_settings(
@@ -66,29 +75,25 @@ class KafkaReader:
         settings.setdefault("fetch.error.backoff.ms", 100)
         self._consumer = make_client(ConsumerHandle, config, settings)
         self._closed = False
-        self._assign()
+        self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
         self._process.check("this reader")
         end = time.monotonic() + timeout_s
-        while self._failure is None:
+        while not self._failures:
             # poll, then consume what is there: consume alone waits out its timeout for one record.
             first = self._consumer.poll(max(end - time.monotonic(), 0))
             messages = [] if first is None else [first]
             if first is not None and records_max > 1:
                 messages += self._consumer.consume(records_max - 1, 0)
             records = self._records(messages)
-            if self._events.topic_missing and self._failure is None:
-                self._failure = TopicMissing(
-                    f"a topic that is being read is gone at {self._config.bootstrap}: {self._events.topic_missing}"
-                )
-                self._events.topic_missing = ""
             if records:
                 return records  # before the failure that may have come behind them
-            if self._failure is None and (first is None or self.ends or time.monotonic() >= end):
+            if self._events.topic_missing:
+                self._note_missing_topic()
+            if not self._failures and (first is None or self.ends or time.monotonic() >= end):
                 return []
-        failure, self._failure = self._failure, None
-        raise failure
+        raise self._failures.pop(next(iter(self._failures)))
 
     def _records(self, messages: list[Message]) -> list[LogRecord]:
         records: list[LogRecord] = []
@@ -101,7 +106,7 @@ class KafkaReader:
             offset = message.offset()
             partition = partitions[message.topic(), message.partition()]  # type: ignore[index]
             if offset is None or offset < following[partition]:
-                continue  # fetched before a seek
+                continue  # fetched before a seek or a pause
             following[partition] = offset + 1
             records.append(LogRecord(partition, offset, message.timestamp()[1], message.key(), message.value()))
         return records
@@ -114,42 +119,82 @@ class KafkaReader:
         if code == KafkaError._PARTITION_EOF:
             if partition is not None:
                 self.ends[partition] = message.offset() or 0
-        elif self._failure is not None:
+        elif partition in self._failures or (partition is not None and self._next[partition] == _PAUSED):
             pass
         elif code in _POSITION_LOST and partition is not None:
-            self._failure = self._position_unavailable(partition, error)
+            self._note_position_lost(partition, error)
         elif code in TOPIC_UNKNOWN:
-            self._failure = missing_topic(self._config, topic or ", ".join(sorted({p.topic for p in self._next})))
+            if topic is None or topic in self._topics_being_read():
+                name = topic or ", ".join(sorted(self._topics_being_read()))
+                self._failures[partition] = missing_topic(self._config, name)
         elif code in _LASTING or error.fatal():
-            self._failure = TransportError(
+            self._failures[partition] = TransportError(
                 f"reading {partition or topic} at {self._config.bootstrap} failed: {self._config.explained(error)}"
             )
 
-    def _position_unavailable(self, partition: Partition, error: KafkaError) -> PositionUnavailable:
+    def _note_position_lost(self, partition: Partition, error: KafkaError) -> None:
         wanted = self._next[partition]
         try:
             begin, end = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_WATERMARKS_TIMEOUT_S)
-            available = f"offsets {begin} to {end} are available"
         except (KafkaException, TypeError):
             available = f"what is available could not be asked ({self._config.explained(error)})"
-        return PositionUnavailable(
+        else:
+            if error.code() in _OUT_OF_RANGE and begin <= wanted <= end:
+                # Said of a position before a seek. It may have stopped what the seek began.
+                self._begin_at(partition, wanted)
+                return
+            available = f"offsets {begin} to {end} are available"
+        self._failures[partition] = PositionUnavailable(
             f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}. The log was"
-            " truncated, or the topic was recreated"
+            " truncated, or the topic was recreated",
+            partition,
         )
+
+    def _note_missing_topic(self) -> None:
+        said, self._events.topic_missing = self._events.topic_missing, ""
+        if any(topic in said for topic in self._topics_being_read()):
+            self._failures[None] = TopicMissing(
+                f"a topic that is being read is gone at {self._config.bootstrap}: {said}"
+            )
+
+    def _topics_being_read(self) -> set[str]:
+        return {partition.topic for partition, offset in self._next.items() if offset != _PAUSED}
 
     def seek(self, partition: Partition, offset: int) -> None:
         self._process.check("this reader")
         if partition not in self._next:
             raise ValueError(f"this reader does not read {partition}")
+        paused = self._next[partition] == _PAUSED
         self._next |= checked_positions({partition: offset})
+        self._failures.pop(partition, None)
+        if paused:
+            self._consumer.incremental_assign([TopicPartition(*partition, offset)])
+        else:
+            self._begin_at(partition, offset)
+
+    def _begin_at(self, partition: Partition, offset: int) -> None:
+        """Has a partition that is not paused fetched from ``offset``; what was fetched of it is void from now on."""
+        position = TopicPartition(*partition, offset)
         try:
-            self._consumer.seek(TopicPartition(*partition, offset))
+            self._consumer.seek(position)
         except KafkaException:
             # Refused while the partition is not being fetched (just assigned, or stopped by an error): begin again.
-            self._assign()
+            self._consumer.incremental_unassign([position])
+            self._consumer.incremental_assign([position])
 
-    def _assign(self) -> None:
-        self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
+    def pause(self, partition: Partition) -> None:
+        """Gives the partition back instead of having the client pause it.
+
+        The client would overtake its own start of a partition that was just assigned, and lose it. Here both calls
+        are served in their order, and the fetches before are void when the call returns.
+        """
+        self._process.check("this reader")
+        if partition not in self._next:
+            raise ValueError(f"this reader does not read {partition}")
+        if self._next[partition] != _PAUSED:
+            self._next[partition] = _PAUSED
+            self._failures.pop(partition, None)
+            self._consumer.incremental_unassign([TopicPartition(*partition)])
 
     def close(self) -> None:
         self._process.check("this reader")

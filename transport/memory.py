@@ -126,7 +126,8 @@ class MemoryBroker:
                 if offset > log.end:
                     raise PositionUnavailable(
                         f"cannot truncate {partition} below offset {offset}: offsets {log.begin} to {log.end} are"
-                        " available"
+                        " available",
+                        partition,
                     )
                 if offset > log.begin:
                     del log.records[: offset - log.begin]
@@ -162,7 +163,7 @@ class MemoryReader:
         self._broker = broker
         self._next = checked_positions(positions)
         self._order = deque(positions)
-        """Whose turn it is: a partition that filled a poll comes last in the next one."""
+        """Whose turn it is: a partition that filled a poll comes last in the next one, a paused one has no turn."""
         self._something = threading.Condition(broker._lock)
         with broker._lock:
             self._logs = {partition: broker._log(partition) for partition in positions}
@@ -172,7 +173,8 @@ class MemoryReader:
             records = self._take(records_max)
             if records or timeout_s <= 0:
                 return records
-            for log in self._logs.values():
+            awaited = [self._logs[partition] for partition in self._order]
+            for log in awaited:
                 log.waiting.add(self._something)
             try:
                 end = time.monotonic() + timeout_s
@@ -181,7 +183,7 @@ class MemoryReader:
                     records = self._take(records_max)
                 return records
             finally:
-                for log in self._logs.values():
+                for log in awaited:
                     log.waiting.discard(self._something)
 
     def _take(self, records_max: int) -> list[LogRecord]:
@@ -211,13 +213,22 @@ class MemoryReader:
             return None
         return PositionUnavailable(
             f"partition {partition}: offset {offset} is wanted, offsets {log.begin} to {log.end} are available. The log"
-            " was truncated, or the topic was recreated"
+            " was truncated, or the topic was recreated",
+            partition,
         )
 
     def seek(self, partition: Partition, offset: int) -> None:
         if partition not in self._next:
             raise ValueError(f"this reader does not read {partition}")
         self._next |= checked_positions({partition: offset})
+        if partition not in self._order:
+            self._order.append(partition)
+
+    def pause(self, partition: Partition) -> None:
+        if partition not in self._next:
+            raise ValueError(f"this reader does not read {partition}")
+        if partition in self._order:
+            self._order.remove(partition)
 
     def close(self) -> None:
         pass

@@ -73,7 +73,18 @@ class Reader(Protocol):
         """
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """The next poll reads ``partition`` from ``offset``; what was fetched ahead of it is forgotten."""
+        """The next poll reads ``partition`` from ``offset``; what was fetched ahead of it is forgotten.
+
+        Ends a pause of ``partition``. ValueError for a partition that this reader does not read.
+        """
+
+    def pause(self, partition: Partition) -> None:
+        """Nothing of ``partition`` is returned, and nothing said of it raised (a lost position included), until a seek
+        of it; what was fetched ahead of it is forgotten.
+
+        Costs no fetches meanwhile. A second pause changes nothing. ValueError for a partition that this reader does not
+        read.
+        """
 
     def close(self) -> None: ...
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...schemas.acks import Hello, RunStarted
-from ...schemas.checkpoints import RunClaimed
+from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
 from ...schemas.events import FailoverPolicy, Start, Stop
 from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation
+from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from . import commands, failover, inbox
 from .effects import Append, CallReady
 from .gateway import Gateway
@@ -106,6 +107,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     # Behind the position of a checkpoint of an earlier epoch there is nothing but void frames: a restore begins a
     # new epoch, whose frames all stand behind its beginning.
     same_epoch = snapshot is not None and snapshot.epoch == epoch.number
+    ranged = snapshot is not None and bool(snapshot.event_ranges)
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
@@ -130,17 +132,35 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
         checkpoint_id=NO_CHECKPOINT if last is None else last.id,
         state=None if snapshot is None else snapshot.state,
         next_checkpoint_id=job.next_checkpoint_id,
-        expected_epoch=epoch.number,
-        expected_sequence=sequence,
+        expected_epoch=snapshot.epoch if snapshot is not None and ranged else epoch.number,
+        expected_sequence=snapshot.handled_through if snapshot is not None and ranged else sequence,
         event_position=snapshot.event_position if snapshot and same_epoch else slot.begin_position,
         event_ranges=() if snapshot is None else snapshot.event_ranges,
-        data_positions=() if snapshot is None else snapshot.data_positions,
+        data_positions=_data_positions(job, slot, snapshot),
         policy=policy,
     )
     job.emit(Append(subtask, start))
     if job.has_coordinator(subtask.operator):
         job.emit(CallReady(subtask.operator, subtask.index, waiting.offset, slot.stream))
     inbox.hand_inherited(job, subtask)
+
+
+def _data_positions(job: JobState, slot: Slot, snapshot: SubtaskSnapshot | None) -> tuple[ChannelPosition, ...]:
+    """Where each channel goes on. What stands below the beginning of the epoch is void but for the named ranges."""
+    named = {} if snapshot is None else {position.sender: position for position in snapshot.data_positions}
+    positions = []
+    for sender in job.settings.graph.channels_into(slot.subtask):
+        begin = slot.begin_data[sender.operator]
+        if sender in named:
+            position = named[sender]
+            segments = [replace(s, begin=max(s.begin, begin)) if s.end == OPEN_END else s for s in position.segments]
+            positions.append(replace(position, segments=tuple(segments)))
+        elif job.current.slots[sender].phase is SlotPhase.DONE:
+            positions.append(ChannelPosition(str(sender), (), 0))
+        else:
+            opened = Segment(begin, OPEN_END, job.current.number, slot.generation, NO_ATTEMPT)
+            positions.append(ChannelPosition(str(sender), (opened,), 0))
+    return tuple(positions)
 
 
 # ---- runs
@@ -151,9 +171,9 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     if not job.take_run(record.run, offset):
         return
     job.registered.clear()
-    job.left.clear()
     job.started_at = job.now
     commands.refuse_stops(job)
+    job.left.clear()
     if job.epoch is None:
         return  # the claim to come carries it
     served = job.live()
@@ -162,6 +182,7 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
         stop(job, slot.attempt.id, slot.attempt.hello, why_not(job, slot.attempt.hello))
     if served:
         failover.fail_globally(job, f"run {record.run} has taken over", counted=False)
+    job.left.clear()  # they have been told to stop, and another task may have the name of one
 
 
 def claim_run(job: JobState) -> bool:

@@ -9,7 +9,6 @@ from ...schemas.acks import CheckpointAck, CheckpointDecline
 from ...schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointLogRecord,
-    CheckpointPart,
     CommandExecuted,
     EpochClaimed,
     JobFinished,
@@ -20,8 +19,9 @@ from ...schemas.checkpoints import (
 from ...schemas.errors import TaskFinished
 from ...schemas.events import CheckpointAborted, TriggerCheckpoint
 from ...schemas.events import CheckpointCompleted as CompletedNotice
+from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
-from ...schemas.state import StateHandle, state_location
+from ...schemas.state import OPEN_END, StateHandle, state_location
 from . import commands, inbox, sending
 from .effects import (
     Append,
@@ -36,6 +36,7 @@ from .effects import (
 from .gateway import Gateway
 from .history import Checkpoint, keyed
 from .inputs import Committed, StateCompleted, StateFailed, StateNotStored, StateStored
+from .parts import parts_of
 from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
 
 IDS_RESERVED = 100
@@ -243,7 +244,7 @@ def _complete(job: JobState, pending: Pending) -> None:
     open_commands = [offset for offset in job.commands if offset != pending.command]
     commands_position = min(open_commands, default=job.position)
     discarded = job.history.outdated(settings.checkpoint.retained, n, savepoint=pending.savepoint)
-    parts = list(_parts(job, pending))
+    parts = list(parts_of(job, pending))
     operators = tuple(
         OperatorSnapshot(o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position)
         for o in settings.operators
@@ -264,44 +265,6 @@ def _complete(job: JobState, pending: Pending) -> None:
     tombstones = job.history.discards(discarded, commands_position)
     gone = [job.history.checkpoints[i] for i in discarded]
     job.commit([*keyed(*records), *tombstones], lambda committed: _completed(job, pending, gone, committed))
-
-
-def _parts(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
-    """Every subtask's snapshot in records of bounded size; one that had ended keeps the snapshot of its end."""
-    last, number = job.history.last, 0
-    for operator in job.settings.operators:
-        batch: list[SubtaskSnapshot] = []
-        size = 0
-        for index in range(operator.parallelism):
-            subtask = SubtaskId(operator.name, index)
-            snapshot = pending.acks.get(subtask)
-            if snapshot is None:
-                assert last is not None, f"{subtask} neither acknowledged nor finished"
-                # The inbox range of an older savepoint has been handed over since.
-                snapshot = replace(last.subtasks[subtask], inbox=())
-            for weight, piece in _pieces(snapshot, job.room.part_bytes):
-                if batch and size + weight > job.room.part_bytes:
-                    yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
-                    number, batch, size = number + 1, [], 0
-                batch.append(piece)
-                size += weight
-        yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
-        number += 1
-
-
-def _pieces(snapshot: SubtaskSnapshot, bytes_max: int) -> Iterable[tuple[int, SubtaskSnapshot]]:
-    """A snapshot with its weight. What of a savepoint's inbox does not fit beside it follows in further pieces."""
-    handle, inbox = snapshot.state, snapshot.inbox
-    empty = 200
-    size = empty + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
-    begin = 0
-    for at, events in enumerate(inbox):
-        weight = 32 + len(events.payload) + len(events.lengths)
-        if size > empty and size + weight > bytes_max:
-            yield size, replace(snapshot, inbox=inbox[begin:at])
-            snapshot, begin, size = replace(snapshot, state=None, event_ranges=(), data_positions=()), at, empty
-        size += weight
-    yield size, replace(snapshot, inbox=inbox[begin:])
 
 
 def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Committed) -> None:
@@ -365,7 +328,33 @@ def _truncation(job: JobState) -> Truncate:
         ]
         floors[subtask] = min([last.subtasks[subtask].event_position, *ranges])
     acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])
-    return Truncate(floors, acks)
+    return Truncate(floors, acks, dict(_data_floors(job, last)))
+
+
+def _data_floors(job: JobState, last: Checkpoint) -> Iterable[tuple[DataPartition, int]]:
+    for partition in job.settings.graph.data_partitions():
+        kept = [c.subtasks.get(partition.receiver) for c in job.history.checkpoints.values()]
+        needed = [
+            begin for snapshot in kept if snapshot is not None for begin in data_ranges(snapshot, partition.upstream)
+        ]
+        needed += _data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True)
+        if needed:  # nothing more comes where every sender has ended
+            yield partition, min(needed)
+
+
+def data_ranges(snapshot: SubtaskSnapshot, upstream: str) -> list[int]:
+    """Where the ranges of the channels from ``upstream`` begin that a snapshot names."""
+    return _data_begins(snapshot, upstream, open_too=False)
+
+
+def _data_begins(snapshot: SubtaskSnapshot, upstream: str, *, open_too: bool) -> list[int]:
+    return [
+        segment.begin
+        for position in snapshot.data_positions
+        if position.sender.operator == upstream
+        for segment in position.segments
+        if open_too or segment.end != OPEN_END
+    ]
 
 
 # ---- abort

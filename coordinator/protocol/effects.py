@@ -7,11 +7,12 @@ last effect of a decision, because between it and its ``Committed`` the coordina
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...schemas.acks import CoordinatorHeartbeat
 from ...schemas.events import EventsRecord
+from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
 from ...schemas.status import CommandReply
@@ -99,6 +100,7 @@ class Truncate:
 
     events: Mapping[SubtaskId, int]
     acks: int
+    data: Mapping[DataPartition, int] = field(default_factory=dict)
 
 
 # ---- user code: a callback that raises comes back as CoordinatorRaised, behind this decision

@@ -12,8 +12,13 @@ from .state import JobState, Phase, Slot, SlotPhase
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
-    """The subtasks that fail together with this one, itself first. Without data channels: itself."""
-    return [subtask]
+    """The subtasks that fail together with this one, itself first: those that channels connect with it.
+
+    One whose end the last completed checkpoint contains is not among them: nothing of it is undone.
+    """
+    connected = job.settings.graph.region(subtask)
+    slots = job.current.slots
+    return [subtask, *(s for s in connected if s != subtask and slots[s].phase is not SlotPhase.DONE)]
 
 
 def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool = True, silent: bool = False) -> None:

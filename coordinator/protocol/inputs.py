@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...schemas.acks import AcksRecord
+from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
 from .history import Keyed
@@ -49,6 +50,7 @@ class Begin:
     restore_checkpoint: int = -1
     continues: bool = False
     """Whether this instance follows one that broke off: then a job that has ended stays ended."""
+    data: Mapping[DataPartition, Offsets] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,8 @@ class Committed:
     event_ends: Mapping[SubtaskId, int] = field(default_factory=dict)
     """Ends of the event partitions after the commit, where ``Commit.looks_at_ends`` asked for them."""
     acks_end: int = 0
+    data_ends: Mapping[DataPartition, int] = field(default_factory=dict)
+    """Of the data partitions, like ``event_ends``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from ...schemas.checkpoints import EpochClaimed, JobOutcome
 from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
 from ...schemas.ids import NO_CHECKPOINT
-from ...schemas.state import Sender
+from ...schemas.state import OPEN_END, Sender
 from . import attempts, commands, inbox
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
@@ -50,10 +50,10 @@ def _check_topics(job: JobState, begin: Begin) -> None:
                 f" {name}) to start anew"
             )
     if job.history.epoch == 0:
-        written = [str(s) for s, o in begin.events.items() if o.end > 0]
+        written = [str(s) for s, o in (*begin.events.items(), *begin.data.items()) if o.end > 0]
         if written:
             raise JobRefused(
-                f"the checkpoint log of job {name} is empty and events topics are not ({', '.join(written[:5])}):"
+                f"the checkpoint log of job {name} is empty and its other topics are not ({', '.join(written[:5])}):"
                 f" the log was lost. Purge the job (penstock purge {name}) to start anew"
             )
 
@@ -104,8 +104,8 @@ def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
     """A needed position that is gone is a refusal, never a silent gap (protocol, sections 3 and 11)."""
     name, topics = job.settings.name, job.settings.topics
 
-    def check(where: str, wanted: int, there: Offsets) -> None:
-        if not there.begin <= wanted <= there.end:
+    def check(where: str, wanted: int, there: Offsets, end: int = 0) -> None:
+        if not (there.begin <= wanted <= there.end and end <= there.end):
             raise JobRefused(
                 f"checkpoint {restored.id} of job {name} needs {where} from offset {wanted}, and it holds offsets"
                 f" {there.begin} to {there.end}. Start from another checkpoint (penstock checkpoints {name}), or with"
@@ -117,7 +117,34 @@ def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
     for subtask, there in begin.events.items():
         snapshot = restored.subtasks.get(subtask)
         for needed in snapshot.event_ranges if snapshot is not None else ():
-            check(f"{topics.events(subtask.operator)}[{subtask.index}]", needed.begin, there)
+            check(f"{topics.events(subtask.operator)}[{subtask.index}]", needed.begin, there, needed.end)
+    for partition, there in begin.data.items():
+        receiver = partition.receiver
+        snapshot = restored.subtasks.get(receiver)
+        where = f"{topics.data(partition.upstream, receiver.operator)}[{receiver.index}]"
+        for position in snapshot.data_positions if snapshot is not None else ():
+            for segment in position.segments if position.sender.operator == partition.upstream else ():
+                if segment.end == OPEN_END:  # nothing behind it is needed, but that there is something
+                    check(where, max(segment.begin, there.begin), there)
+                else:
+                    check(where, segment.begin, there, segment.end)
+    _check_channels(job, restored)
+
+
+def _check_channels(job: JobState, restored: Checkpoint) -> None:
+    """A range whose channel is gone holds records that nobody would get."""
+    name, graph = job.settings.name, job.settings.graph
+    for receiver, snapshot in restored.subtasks.items():
+        if receiver.operator not in job.settings.parallelism:
+            continue  # the operator is gone with all that was its own
+        present = set(graph.channels_into(receiver))
+        for position in snapshot.data_positions:
+            if position.sender not in present and any(segment.end != OPEN_END for segment in position.segments):
+                raise JobRefused(
+                    f"checkpoint {restored.id} of job {name} holds records on their way from {position.channel} to"
+                    f" {receiver}, and the job no longer has that channel: they would be lost. Start with the"
+                    " operators' inputs as they were, from a savepoint, or with --fresh"
+                )
 
 
 def claim(job: JobState, restored_id: int, cause: str) -> None:
@@ -146,8 +173,11 @@ def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
     job.epoch = Epoch(
         job.history.epoch,
         restored,
-        {s: Slot(s, begin_position=committed.event_ends[s]) for s in job.settings.subtasks()},
+        {s: Slot(s, committed.event_ends[s]) for s in job.settings.subtasks()},
     )
+    for partition, end in committed.data_ends.items():
+        slot = job.epoch.slots[partition.receiver]
+        slot.begin_data = {**slot.begin_data, partition.upstream: end}
     _inherit_finished(job, restored)
     if job.first_epoch:
         job.run = None if job.history.run is None else (job.history.run.run, job.history.run.offset)

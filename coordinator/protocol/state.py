@@ -7,7 +7,7 @@ What lives as long as the coordinator instance is in :class:`JobState`; what a g
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -93,6 +93,8 @@ class Slot:
     subtask: SubtaskId
     begin_position: int
     """Where the epoch began in its event partition: every frame of the epoch stands at or behind it."""
+    begin_data: Mapping[str, int] = field(default_factory=dict)
+    """The same of its data partitions, by upstream operator."""
     phase: SlotPhase = SlotPhase.ABSENT
     generation: int = 0
     """Number of the current generation; rises with every failover of its region."""

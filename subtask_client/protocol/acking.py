@@ -1,53 +1,85 @@
-"""What becomes of a snapshot once the user's object has given its state: acked, or stored first (section 7.6)."""
+"""What becomes of a snapshot once the user's object has given its state (section 7.6).
+
+A small state travels in its ack. A larger one is stored while everything else goes on; and an unaligned snapshot waits
+for the channels that have not delivered. SnapshotTaken goes ahead of either, so that held events need not wait.
+"""
 
 from __future__ import annotations
 
 from ...schemas.acks import CheckpointDecline, SnapshotTaken
+from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
 from . import effects as do
 from .effects import Effect
 from .inputs import SnapshotReturned, StateRefused, StateStored
 from .running import Running
-from .snapshots import Upload, location_of
+from .snapshots import Part, location_of
 
 
 def snapshot_returned(running: Running, returned: SnapshotReturned, inline_state_max: int) -> list[Effect]:
-    """A small state travels in its ack. A larger one is stored while everything else goes on; SnapshotTaken goes
-    ahead of that, so that events held for the snapshot need not wait."""
+    """What snapshot_state sent and emitted belongs to this checkpoint; what comes later stands behind the barriers."""
     running.end_call(do.TakeSnapshot)
     checkpoints, sender, state = running.checkpoints, running.sender, returned.state
-    effects = running.flush()  # what snapshot_state sent belongs to this checkpoint
+    n, savepoint = returned.checkpoint_id, checkpoints.savepoint
+    effects: list[Effect] = [
+        *running.flush(),
+        *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),
+    ]
     cut = checkpoints.taken()
-    sent_sequence = running.outbox.sent_sequence
+    part = Part(cut, running.outbox.sent_sequence, None, returned.elapsed_ms, checkpoints.missing, storing=False)
+    checkpoints.parts[n] = part
     running.outbox.belongs_to = checkpoints.belongs_to
-    if state is None or len(state) <= inline_state_max:
-        running.reported_through = cut.handled_through  # the ack says so
-        handle = None if state is None else StateHandle(len(state), inline=state)
-        return [*effects, do.Write(cut.ack(sender, handle, sent_sequence, returned.elapsed_ms))]
-    location = location_of(cut.checkpoint_id, sender)
-    checkpoints.uploads[cut.checkpoint_id] = Upload(cut, location, len(state), sent_sequence)
-    taken = SnapshotTaken(sender, cut.checkpoint_id)
-    return [*effects, do.Write(taken), do.StoreState(cut.checkpoint_id, location, state)]
+    if state is not None and len(state) <= inline_state_max:
+        part.state = StateHandle(len(state), inline=state)
+    elif state is not None:
+        part.state, part.storing = StateHandle(len(state), location=location_of(n, sender)), True
+    if part.storing or part.missing:
+        effects.append(do.Write(SnapshotTaken(sender, n)))
+    if part.storing:
+        assert state is not None and part.location is not None
+        effects.append(do.StoreState(n, part.location, state))
+    return [*effects, *_ack_if_complete(running, n)]
+
+
+def delivered(running: Running, checkpoint_id: int, who: SubtaskId | None) -> list[Effect]:
+    """A channel that was behind has delivered; its range has been closed."""
+    running.checkpoints.parts[checkpoint_id].missing.discard(who)
+    return _ack_if_complete(running, checkpoint_id)
+
+
+def give_up(running: Running, checkpoint_id: int, reason: str) -> list[Effect]:
+    part = running.checkpoints.parts.pop(checkpoint_id)
+    dropped = [do.DropState(part.location)] if part.location is not None else []
+    return [*dropped, do.Write(CheckpointDecline(running.sender, checkpoint_id, reason))]
 
 
 def state_stored(running: Running | None, stored: StateStored) -> list[Effect]:
-    """Acks it, if this attempt still waits for it."""
-    upload = _take_upload(running, stored.checkpoint_id, stored.location)
-    if upload is None or running is None:
+    """Acks it, if this attempt still waits for it and for nothing else."""
+    part = _storing(running, stored.checkpoint_id, stored.location)
+    if part is None or running is None:
         return [do.DropState(stored.location)]
-    handle = StateHandle(upload.size, location=upload.location)
-    ack = upload.cut.ack(running.sender, handle, upload.sent_sequence, stored.elapsed_ms)
-    return [*running.flush(), do.Write(ack)]
+    part.storing, part.elapsed_ms = False, stored.elapsed_ms
+    return _ack_if_complete(running, stored.checkpoint_id)
 
 
 def state_refused(running: Running | None, refused: StateRefused) -> list[Effect]:
-    upload = _take_upload(running, refused.checkpoint_id, refused.location)
-    if upload is None or running is None:
+    if _storing(running, refused.checkpoint_id, refused.location) is None or running is None:
         return []
+    del running.checkpoints.parts[refused.checkpoint_id]
     return [do.Write(CheckpointDecline(running.sender, refused.checkpoint_id, refused.cause))]
 
 
-def _take_upload(running: Running | None, checkpoint_id: int, location: str) -> Upload | None:
-    uploads = running.checkpoints.uploads if running is not None else {}
-    upload = uploads.get(checkpoint_id)
-    return uploads.pop(checkpoint_id) if upload is not None and upload.location == location else None
+def _ack_if_complete(running: Running, checkpoint_id: int) -> list[Effect]:
+    part = running.checkpoints.parts[checkpoint_id]
+    if part.storing or part.missing:
+        return []
+    del running.checkpoints.parts[checkpoint_id]
+    if running.reported_through < part.cut.handled_through:
+        running.reported_through = part.cut.handled_through  # the ack says so
+    ack = part.cut.ack(running.sender, part.state, part.sent_sequence, part.elapsed_ms)
+    return [*running.flush(), do.Write(ack)]
+
+
+def _storing(running: Running | None, checkpoint_id: int, location: str) -> Part | None:
+    part = None if running is None else running.checkpoints.parts.get(checkpoint_id)
+    return part if part is not None and part.storing and part.location == location else None

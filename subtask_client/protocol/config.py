@@ -24,7 +24,17 @@ class CoreConfig:
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     event_bytes_max: int = 1024 * 1024 - RECORD_HEADROOM_BYTES
-    """Bytes that one event to the coordinator may have."""
+    """Bytes that one event to the coordinator, or one record, may have."""
+    senders: tuple[SubtaskId, ...] = ()
+    """Channels into this subtask."""
+    receivers: tuple[SubtaskId, ...] = ()
+    """Channels out of it."""
+    unaligned: bool = False
+
+    @property
+    def is_sink(self) -> bool:
+        """Takes records, and emits none."""
+        return bool(self.senders) and not self.receivers
 
     def hello(self, nonce: str, previous: int) -> Hello:
         return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous)

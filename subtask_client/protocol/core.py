@@ -9,8 +9,8 @@ The rules, in the protocol's sections:
 - Whatever ends an attempt but not the instance (user code raised, a gap, a ``Reset``) drops everything that belongs to
   the attempt and says ``Hello`` again, in place. Being superseded or stopped ends the instance.
 
-Data channels (section 9) will join between :meth:`SubtaskCore._on_marker`, which then delivers one channel of an
-alignment, and :meth:`SubtaskCore._cut_at`, which takes the snapshot once all channels have delivered.
+- Records of other operators come through :mod:`.records` and :mod:`.channels`; :mod:`.alignment` says when the
+  snapshot is taken.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from ...schemas.events import (
     TriggerCheckpoint,
 )
 from ...schemas.frames import unpack
-from ...schemas.ids import NO_ATTEMPT
+from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.state import Segment
-from . import acking, hello, notices
+from . import acking, alignment, hello, notices, records
 from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
@@ -42,7 +42,6 @@ from .effects import Departure, Effect
 from .phases import TRANSITIONS, Phase, Turn
 from .reading import Dropped
 from .running import Running
-from .snapshots import Cut
 
 
 class SubtaskCore:
@@ -98,7 +97,9 @@ class SubtaskCore:
         """Whether the user's work is over and nothing keeps the attempt from ending.
 
         Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
-        are in the state that this one ends with ◆.
+        are in the state that this one ends with ◆. A sink, which takes records and emits none, ends once it has been
+        told that a checkpoint with all of them has completed: a task that dies between the two must not be the one
+        that nobody starts again ◆.
         """
         running = self.running
         return (
@@ -108,11 +109,29 @@ class SubtaskCore:
             and running.stopping is None
             and self.lost is None
             and self.position > running.reading.offset
+            and (running.told_of_all or not self.config.is_sink)
         )
 
     @property
-    def uploads_in_flight(self) -> bool:
-        return self.running is not None and bool(self.running.checkpoints.uploads)
+    def uploads(self) -> list[int]:
+        """Checkpoints whose state is being stored."""
+        parts = {} if self.running is None else self.running.checkpoints.parts
+        return [n for n, part in parts.items() if part.storing]
+
+    @property
+    def aligning(self) -> int | None:
+        """The checkpoint that blocks some channels until others have delivered it."""
+        running = self.running
+        return running.alignment.id if running is not None and running.alignment is not None else None
+
+    def skips(self, upstream: str) -> bool:
+        """Whether an alignment has skipped a record of that input, which it will seek back to."""
+        alignment = None if self.running is None else self.running.alignment
+        return alignment is not None and upstream in alignment.skipped
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.FINISHED
 
     def send(self, event: bytes) -> Sequence[Effect]:
         """Takes an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
@@ -130,16 +149,51 @@ class SubtaskCore:
         frames = running.outbox.add(event)
         return [do.Write(frame) for frame in frames] if frames else ()
 
+    def emit(self, receiver: SubtaskId, record: bytes) -> do.WriteData | None:
+        """Takes a record for another operator, from inside user code; the frame to write, None for none.
+
+        Raises as :meth:`send` does.
+        """
+        if self.running is None or len(record) > self.config.event_bytes_max:
+            self.send(record)  # which says what is wrong
+        assert self.running is not None
+        if self.running.reading.ended:
+            raise SubtaskError(
+                f"{self.who()}: its work has ended, and the operators behind it have been told that nothing more comes:"
+                f" nothing can be emitted to {receiver}"
+            )
+        return self.running.outputs.add(receiver, record)
+
     # ---- the state machine
 
     def handle(self, event: on.Input) -> list[Effect]:
         if self.phase is Phase.LEFT:
             return []
+        effects = self._handle(event)
+        running = self.running
+        return effects if running is None else [*effects, *records.follow_up(self, running)]
+
+    def _handle(self, event: on.Input) -> list[Effect]:
         match event:
             case on.RecordRead(offset=offset, record=record):
                 return self._on_record(offset, record)
             case on.EventsHandled():
                 return self._on_events_handled()
+            case on.DataRead():
+                return records.read(self, self.running, event)
+            case on.RecordsHandled():
+                records.handled(self._running())
+                return []
+            case on.DataUnreadable():
+                return self.drop(Dropped.UNREADABLE)
+            case on.DataLost(cause=cause):
+                return self._on_data_lost(cause)
+            case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
+                running = self.running
+                return [] if running is None else alignment.overdue(self, running, checkpoint_id)
+            case on.InputsEnded():
+                self._running().end_call(do.EndInputs)
+                return self._on_work_ended()
             case on.TurnEnded(dry=dry):
                 return self._on_turn_ended(dry)
             case on.HeartbeatDue():
@@ -176,7 +230,7 @@ class SubtaskCore:
                 return acking.state_refused(self.running, event)
             case on.WriterFailed(cause=cause):
                 self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see hello.repeat
-                return [] if self.running is None else self.fail(cause)
+                return [] if self.running is None else self.fail(cause, behind_hole=True)
             case on.LeaveRequested(reason=reason):
                 return self.leave(Departure.STOPPED, reason)
             case _:
@@ -221,6 +275,11 @@ class SubtaskCore:
         running = self.running
         if running is None:
             return self.drop(Dropped.BEFORE_START)
+        blocking = running.alignment
+        if blocking is not None and None in blocking.delivered and not isinstance(record, Reset | CheckpointAborted):
+            if blocking.skipped_events is None:
+                blocking.skipped_events = offset
+            return self.drop(Dropped.BLOCKED)
         match record:
             case Reset():
                 if record.full_generation <= running.start.full_generation:
@@ -294,6 +353,14 @@ class SubtaskCore:
         self.lost, self.position = cause, begin
         return [do.Seek(begin)]
 
+    def _on_data_lost(self, cause: str) -> list[Effect]:
+        """As with the events partition: a successor's Start there says whether that matters."""
+        running = self.running
+        if running is None or self.lost is not None:
+            return []
+        self.lost = cause
+        return [do.PauseData(upstream) for upstream in running.inputs.upstreams]
+
     # ---- checkpoints (section 7)
 
     def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> list[Effect]:
@@ -303,41 +370,28 @@ class SubtaskCore:
             return self.drop(Dropped.BEHIND_STOP)
         if marker.epoch != running.start.epoch:
             return self.drop(Dropped.OTHER_EPOCH)
-        if not running.checkpoints.wants(marker):
+        if not alignment.waits_for(running, None, marker.checkpoint_id):
             return self.drop(Dropped.DEAD_MARKER)
         expected = running.reading.due(running.reading.own_key)
         if marker.sequence != expected:
             return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
-        if marker.stop:
-            running.stopping = marker.checkpoint_id, offset
-        skipped_from = running.reading.skipped_from
-        position = offset + 1 if skipped_from is None else skipped_from
-        return self._cut_at(running, position, marker.checkpoint_id)
-
-    def _cut_at(self, running: Running, position: int, checkpoint_id: int) -> list[Effect]:
-        reading = running.reading
-        running.checkpoints.begin(
-            Cut(
-                checkpoint_id=checkpoint_id,
-                event_position=position,
-                event_ranges=reading.left_at(position),
-                handled_through=reading.handled_through,
-                finished=self.phase is Phase.FINISHED,
-            )
-        )
-        return [running.begin_call(do.TakeSnapshot(checkpoint_id))]
+        return alignment.marker(self, running, offset, marker)
 
     # ---- own work, turns, heartbeats
 
     def _on_work_ended(self) -> list[Effect]:
-        self._running().work_over = True
-        return self._end() if self.may_end else []
+        running = self._running()
+        running.work_over, running.over_in = True, running.checkpoints.belongs_to
+        if self.may_end:
+            return self._end()
+        # Said early, a checkpoint with all of its records need not wait for its time.
+        return [*running.flush(), do.Write(Finished(running.sender))] if self.config.is_sink else []
 
     def _end(self) -> list[Effect]:
         running = self._running()
         running.reading.ended = True
         self.turn(Turn.WORK_ENDED)
-        return [*running.flush(), do.Write(Finished(running.sender))]
+        return [*running.flush(), *running.outputs.ends(), do.Write(Finished(running.sender))]
 
     def _on_turn_ended(self, dry: bool) -> list[Effect]:
         running = self.running
@@ -365,10 +419,14 @@ class SubtaskCore:
 
     # ---- the ends of an attempt
 
-    def fail(self, cause: str) -> list[Effect]:
-        """The attempt has failed: say so, and say Hello again in place (section 8)."""
+    def fail(self, cause: str, *, behind_hole: bool = False) -> list[Effect]:
+        """The attempt has failed: say so, and say Hello again in place (section 8).
+
+        ``behind_hole``: something that it wrote does not stand, so nothing else of it may.
+        """
         running = self._running()
-        return [*running.flush(), do.Write(Failed(running.sender, cause)), *self._start_over()]
+        rest = [] if behind_hole else running.flush()
+        return [*rest, do.Write(Failed(running.sender, cause)), *self._start_over()]
 
     def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
         running = self._running()
@@ -403,7 +461,8 @@ class SubtaskCore:
         running, self.running = self.running, None
         if running is None:
             return []
-        return [*(do.DropState(u.location) for u in running.checkpoints.uploads.values()), do.CloseUser()]
+        paused = [do.PauseData(upstream) for upstream in running.inputs.upstreams]
+        return [*paused, *map(do.DropState, running.checkpoints.locations), do.CloseUser()]
 
     # ---- small things
 

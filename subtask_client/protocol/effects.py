@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ...schemas.acks import FromAttempt, Heartbeat, Hello
+from ...schemas.data import DataRecord
 from ...schemas.errors import SubtaskError
 from ...schemas.events import Start
+from ...schemas.ids import SubtaskId
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,43 @@ class HandleEvents:
     first_sequence: int
     events: list[bytes]
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class HandleRecords:
+    """Hand these records of an input to the user's object, one by one. Ends with RecordsHandled."""
+
+    sender: SubtaskId
+    records: list[bytes]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndInputs:
+    """Tell the user's object that every input has ended; it may emit. Ends with InputsEnded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteData:
+    """Append to the data partition of ``receiver``, in the order of these effects."""
+
+    receiver: SubtaskId
+    record: DataRecord
+
+
+@dataclass(frozen=True, slots=True)
+class SeekData:
+    """Read the data partition of an input from this offset; drop what was fetched before."""
+
+    upstream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PauseData:
+    """Read the data partition of an input no further, until SeekData says where to go on."""
+
+    upstream: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +169,15 @@ class Leave:
     reason: str
 
 
-UserCall = OpenUser | HandleEvents | TakeSnapshot | NotifyCompleted | NotifyAborted
+UserCall = OpenUser | HandleEvents | HandleRecords | EndInputs | TakeSnapshot | NotifyCompleted | NotifyAborted
 
 Effect = (
     UserCall
     | NotePosition
     | Seek
+    | SeekData
+    | PauseData
+    | WriteData
     | WriteHello
     | Write
     | WriteHeartbeat

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ...schemas.data import DataRecord
 from ...schemas.events import EventsRecord
 
 
@@ -64,6 +65,48 @@ class PositionLost:
 
 
 @dataclass(frozen=True, slots=True)
+class DataRead:
+    """The next record of an input's data partition."""
+
+    upstream: str
+    offset: int
+    record: DataRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DataUnreadable:
+    """The next record of an input's data partition, which no published schema explains."""
+
+    upstream: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class DataLost:
+    """The position in an input's data partition has been truncated away."""
+
+    upstream: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlignmentOverdue:
+    """The alignment of this checkpoint has waited for longer than ``aligned_timeout``."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsHandled:
+    """Every record of the effect has been handled. Ends HandleRecords."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputsEnded:
+    """Ends EndInputs."""
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
     """The loop has handled what one poll gave; ``dry``: there is nothing more to read at the moment."""
 
@@ -107,6 +150,8 @@ class SnapshotReturned:
     state: bytes | None
     elapsed_ms: int = 0
     """Milliseconds since the marker was read."""
+    wall_ms: int = 0
+    """Milliseconds since 1970, for the barriers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +214,17 @@ Input = (
     | RecordRead
     | RecordUnreadable
     | PositionLost
+    | DataRead
+    | DataUnreadable
+    | DataLost
+    | AlignmentOverdue
     | TurnEnded
     | HeartbeatDue
     | HeartbeatSettled
     | Opened
     | EventsHandled
+    | RecordsHandled
+    | InputsEnded
     | SnapshotReturned
     | Notified
     | WorkEnded

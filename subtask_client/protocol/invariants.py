@@ -38,15 +38,23 @@ def _check_running(core: SubtaskCore, running: Running) -> None:
     assert checkpoints.begun >= start.next_checkpoint_id - 1 >= NO_CHECKPOINT
     assert checkpoints.completed_through <= checkpoints.begun, "a checkpoint completed that was never begun"
     assert all(n <= checkpoints.begun for n in checkpoints.unsettled)
-    assert checkpoints.uploads.keys() <= checkpoints.unsettled.keys(), "an upload for a settled checkpoint"
+    assert checkpoints.parts.keys() <= checkpoints.unsettled.keys(), "waits to ack a settled checkpoint"
+    assert all(part.storing or part.missing for part in checkpoints.parts.values()), "waits for nothing"
     assert (checkpoints.cut is not None) == isinstance(running.call, do.TakeSnapshot)
     if checkpoints.cut is not None:
         assert checkpoints.cut.checkpoint_id > checkpoints.begun
 
     assert running.outbox.belongs_to == checkpoints.belongs_to, "a frame was begun for another checkpoint"
     assert running.outbox.bytes_waiting <= core.config.frame_bytes_max + core.config.event_bytes_max + 4
+    aligning = running.alignment
     if running.stopping is not None:
-        assert running.stopping[0] <= checkpoints.begun or isinstance(running.call, do.TakeSnapshot)
+        begun = running.stopping[0] <= checkpoints.begun or isinstance(running.call, do.TakeSnapshot)
+        assert begun or (aligning is not None and aligning.id == running.stopping[0])
+    assert (running.taking is not None) == isinstance(running.call, do.HandleRecords)
+    if aligning is not None:
+        assert aligning.id > checkpoints.begun, "aligns for a checkpoint that it has begun"
+        assert aligning.delivered, "aligns although nobody has delivered"
+        assert not aligning.delivered >= {None, *running.inputs.open}, "everybody has delivered, and no snapshot"
 
 
 def _under_way(running: Running) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...schemas.events import CheckpointAborted, CheckpointCompleted
+from . import alignment
 from . import effects as do
 from .effects import Departure, Effect
 from .reading import Dropped
@@ -23,19 +24,26 @@ def completed(core: SubtaskCore, running: Running, notice: CheckpointCompleted) 
 
 
 def aborted(core: SubtaskCore, running: Running, notice: CheckpointAborted) -> list[Effect]:
-    n = notice.checkpoint_id
-    if notice.epoch != running.start.epoch or not running.checkpoints.aborted(n):
+    """Obeyed also while the events partition is blocked: what waits for this checkpoint goes on."""
+    n, checkpoints = notice.checkpoint_id, running.checkpoints
+    if notice.epoch != running.start.epoch:
         return core.drop(Dropped.STALE_NOTICE)
-    upload = running.checkpoints.uploads.pop(n, None)
-    effects: list[Effect] = [] if upload is None else [do.DropState(upload.location)]
+    begun, effects = checkpoints.aborted(n), list[Effect]()
+    if running.alignment is not None and running.alignment.id == n:
+        effects += alignment.unblock(core, running)
+    if (part := checkpoints.parts.pop(n, None)) is not None and part.location is not None:
+        effects.append(do.DropState(part.location))
     if running.stopping is not None and running.stopping[0] == n:  # the job goes on: so does the work behind it
-        core.position = running.stopping[1] + 1
-        running.stopping = None
-        effects.append(do.Seek(core.position))
+        effects += alignment.go_on_behind_stop(core, running)
+    if not begun:
+        core.drop(Dropped.STALE_NOTICE)
+        return effects
     return [*effects, running.begin_call(do.NotifyAborted(n))]
 
 
 def told(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+    if isinstance(running.call, do.NotifyCompleted) and running.over_in is not None:
+        running.told_of_all = running.told_of_all or checkpoint_id >= running.over_in
     running.end_call(do.NotifyCompleted, do.NotifyAborted)
     if running.ends_with == checkpoint_id:
         return core.leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {core.who()}")

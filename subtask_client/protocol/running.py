@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...schemas.acks import Heartbeat
+from ...schemas.data import RecordFrame
 from ...schemas.events import Start
 from ...schemas.state import Sender
 from . import effects as do
+from .channels import Channel, Inputs
 from .config import CoreConfig
 from .inputs import HeartbeatDue
 from .outbox import Outbox
+from .outputs import Outputs
 from .reading import Reading, SequenceKey
 from .snapshots import Checkpoints
+
+if TYPE_CHECKING:
+    from .alignment import Alignment
 
 
 class Running:
@@ -29,6 +37,18 @@ class Running:
             events_max=config.frame_events_max,
             bytes_max=config.frame_bytes_max,
         )
+        self.inputs = Inputs(start, config.senders)
+        self.outputs = Outputs(
+            self.sender, config.receivers, records_max=config.frame_events_max, bytes_max=config.frame_bytes_max
+        )
+        self.alignment: Alignment | None = None
+        """The checkpoint that some channels have delivered and others have not, where those are blocked."""
+        self.taking: tuple[Channel, int, RecordFrame] | None = None
+        """Records being handled: their channel and offset; None unless ``call`` is HandleRecords."""
+        self.reads_data = False
+        """Data partitions are read once the restored ranges of the events partition have been."""
+        self.told_ended = False
+        """The user's object has been told that every input has ended."""
         self.call: do.UserCall | None = None
         """The user call under way; None between calls. No record is read during one."""
         self.handling: tuple[SequenceKey, int] | None = None
@@ -39,6 +59,10 @@ class Running:
         """(id, offset) of a marker that asks for nothing to be handled behind it."""
         self.work_over = False
         """The user has no work left; see :attr:`SubtaskCore.may_end`."""
+        self.over_in: int | None = None
+        """Lowest checkpoint whose snapshot can contain that."""
+        self.told_of_all = False
+        """The completion of such a checkpoint has been told to the user."""
         self.ends_with: int | None = None
         """The completed checkpoint, being told to the user, that contains this subtask's end."""
 
@@ -63,11 +87,12 @@ class Running:
 
     def flush(self) -> list[do.Effect]:
         """What leaves before any record that speaks of it."""
-        return [do.Write(frame) for frame in self.outbox.take()]
+        return [*self.outputs.flush(), *(do.Write(frame) for frame in self.outbox.take())]
 
     def heartbeat(self, due: HeartbeatDue) -> do.WriteHeartbeat:
         self.reported_through = through = self.handled_through(due.events_done)
         metrics = dict(due.metrics) if due.periodic else {}
-        held_back = self.stopping is not None or isinstance(self.call, do.OpenUser)
+        blocked = self.alignment is not None and None in self.alignment.delivered
+        held_back = blocked or self.stopping is not None or isinstance(self.call, do.OpenUser)
         beat = Heartbeat(self.sender, through, due.step, due.step_age_ms, aligning=held_back, metrics=metrics)
         return do.WriteHeartbeat(beat, due.periodic)

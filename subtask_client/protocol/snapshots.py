@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...schemas.acks import CheckpointAck
-from ...schemas.events import Start, TriggerCheckpoint
-from ...schemas.state import Segment, Sender, StateHandle, state_location
+from ...schemas.events import Start
+from ...schemas.ids import SubtaskId
+from ...schemas.state import ChannelPosition, Segment, Sender, StateHandle, state_location
+from .channels import closed
 
 _UNSETTLED_MAX = 1_024
 """Checkpoints whose notice is awaited; a coordinator settles each, so only a broken one gets near this bound."""
@@ -21,23 +23,44 @@ class Cut:
     event_ranges: tuple[Segment, ...]
     handled_through: int
     finished: bool
+    data_positions: tuple[ChannelPosition, ...] = ()
 
     def ack(self, sender: Sender, state: StateHandle | None, sent_sequence: int, duration_ms: int) -> CheckpointAck:
         return CheckpointAck(
             sender=sender, checkpoint_id=self.checkpoint_id, state=state, event_position=self.event_position,
             event_ranges=self.event_ranges, handled_through=self.handled_through, sent_sequence=sent_sequence,
-            data_positions=(), finished=self.finished, duration_ms=duration_ms,
+            data_positions=self.data_positions, finished=self.finished, duration_ms=duration_ms,
         )  # fmt: skip
 
+    def closed(self, who: SubtaskId | None, end: int, by: Sender, *, ended: bool) -> Cut:
+        """An unaligned cut with the range of one channel closed at ``end``, where its barrier or marker stands."""
+        if who is not None:
+            positions = (
+                closed(named, end, by, ended=ended) if named.channel == str(who) else named
+                for named in self.data_positions
+            )
+            return replace(self, data_positions=tuple(positions))
+        ranges = self.event_ranges
+        if end > self.event_position:
+            ranges += (Segment(self.event_position, end, by.epoch, by.generation, by.attempt),)
+        return replace(self, event_ranges=ranges, event_position=end + 1)
 
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A snapshot that waits for state storage."""
+
+@dataclass(slots=True)
+class Part:
+    """A snapshot on its way to its ack: that waits for state storage, and for the channels that are behind."""
 
     cut: Cut
-    location: str
-    size: int
     sent_sequence: int
+    state: StateHandle | None
+    elapsed_ms: int
+    missing: set[SubtaskId | None]
+    """Channels that have not delivered; None is the events partition."""
+    storing: bool
+
+    @property
+    def location(self) -> str | None:
+        return None if self.state is None else self.state.location
 
 
 class Checkpoints:
@@ -50,8 +73,12 @@ class Checkpoints:
         """Highest id whose snapshot has been taken; never falls, never below ``next_checkpoint_id - 1``."""
         self.cut: Cut | None = None
         """Of the snapshot being taken at this moment; its id is above ``begun``."""
-        self.uploads: dict[int, Upload] = {}
-        """By id; all of them begun and unsettled."""
+        self.missing: set[SubtaskId | None] = set()
+        """Channels that have not delivered the snapshot being taken."""
+        self.savepoint = False
+        """Whether that is a savepoint."""
+        self.parts: dict[int, Part] = {}
+        """Not acked yet, by id; all of them begun and unsettled."""
         self.unsettled: dict[int, bool] = {}
         """Begun, no notice yet; by id in rising order: whether the ack said finished."""
         self.completed_through = start.next_checkpoint_id - 1
@@ -63,12 +90,17 @@ class Checkpoints:
         """Lowest id whose snapshot can contain what is sent now; while snapshot n is taken that is at most n."""
         return max(self.begun + 1, self.next_checkpoint_id)
 
-    def wants(self, marker: TriggerCheckpoint) -> bool:
-        """Whether a marker begins a snapshot: not dead, not begun before, not aborted already."""
-        return marker.checkpoint_id > self.begun and marker.checkpoint_id not in self._aborted_ahead
+    @property
+    def locations(self) -> list[str]:
+        """Where unacked states are being stored."""
+        return [part.location for part in self.parts.values() if part.location is not None]
 
-    def begin(self, cut: Cut) -> None:
-        self.cut = cut
+    def wants(self, checkpoint_id: int) -> bool:
+        """Whether a marker or barrier counts: not dead, not begun before, not aborted already."""
+        return checkpoint_id > self.begun and checkpoint_id not in self._aborted_ahead
+
+    def begin(self, cut: Cut, missing: set[SubtaskId | None], *, savepoint: bool) -> None:
+        self.cut, self.missing, self.savepoint = cut, missing, savepoint
 
     def taken(self) -> Cut:
         """The snapshot has returned: from here on, what is sent belongs to the next checkpoint."""

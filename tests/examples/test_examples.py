@@ -6,8 +6,10 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from penstock.broker import EmbeddedBroker
@@ -17,10 +19,13 @@ from penstock.testing import LocalJob
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def ran(name: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def ran(
+    name: str, capsys: pytest.CaptureFixture[str], strike: Callable[[LocalJob], None] = lambda running: None
+) -> list[str]:
     """What the example printed, once it has ended by itself."""
     job = load_job(str(EXAMPLES / f"{name}.py"))
     with LocalJob(job) as running:
+        strike(running)
         assert running.wait(30).ending.value == "finished"
     return capsys.readouterr().out.splitlines()
 
@@ -47,6 +52,36 @@ def test_assign_splits_counts_every_file_of_the_folder_once(
     monkeypatch.setenv("FOLDER", str(tmp_path))
     monkeypatch.delitem(sys.modules, "assign_splits", raising=False)
     assert f"30 files with {sum(range(30))} lines in {tmp_path}" in ran("assign_splits", capsys)
+
+
+def parquet_rows(folder: Path) -> dict[str, tuple[int, int]]:
+    """By a reader that knows nothing of us."""
+    table = pq.read_table(folder)
+    return {row["carrier"]: (row["flights"], row["minutes"]) for row in table.to_pylist()}
+
+
+@pytest.mark.parametrize("crash", [None, "reader", "totals", "parquet"])
+def test_delays_to_parquet_counts_every_row_once_whoever_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], crash: str | None
+) -> None:
+    (source := tmp_path / "csv").mkdir()
+    expected: dict[str, tuple[int, int]] = {}
+    for number in range(30):
+        lines = [(f"C{(number + i) % 7}", i) for i in range(100)]
+        (source / f"{number}.csv").write_text("carrier,delay\n" + "".join(f"{c},{d}\n" for c, d in lines))
+        for carrier, delay in lines:
+            flights, minutes = expected.get(carrier, (0, 0))
+            expected[carrier] = (flights + 1, minutes + delay)
+    monkeypatch.setenv("FOLDER", str(source))
+    monkeypatch.setenv("OUT", str(tmp_path / "out"))
+    monkeypatch.delitem(sys.modules, "delays_to_parquet", raising=False)
+
+    def strike(running: LocalJob) -> None:
+        if crash is not None:
+            running.crash_subtask(crash, 0)
+
+    ran("delays_to_parquet", capsys, strike)
+    assert parquet_rows(tmp_path / "out") == expected
 
 
 def test_no_example_is_left_out_here() -> None:

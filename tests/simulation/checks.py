@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
-from penstock.coordinator.protocol.state import Phase
+from penstock.coordinator.protocol.state import Phase, SlotPhase
 from penstock.schemas.acks import CommandKind, OperatorEventFrame
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, EpochClaimed, SubtaskSnapshot
 from penstock.schemas.codec import decode
+from penstock.schemas.data import RecordFrame
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.frames import unpack
 from penstock.schemas.ids import SubtaskId
-from penstock.schemas.state import StateHandle
+from penstock.schemas.state import OPEN_END, StateHandle
+from penstock.subtask_client.protocol import effects as do
+
+from .backlog import STRIKES_MAX
 
 if TYPE_CHECKING:
     from .coordinator_process import CoordinatorProcess
@@ -34,6 +38,8 @@ class Checks:
         self.world = world
         self.history = History()
         self.completed: list[int] = []
+        self.strikes_left = 0
+        """How many more failures are to restore the last one that completed; it names ranges of data."""
         self._highest = -1
         self.blamed: list[str] = []
         """Found where nothing may be raised; raised at the end of the step."""
@@ -106,7 +112,14 @@ class Checks:
                 )
 
     def started(self, coordinator: CoordinatorProcess, subtask: SubtaskId, start: Start) -> None:
-        """Only instances of the run that it has claimed are started."""
+        """Only instances of the run that it has claimed are started, and a region in one generation."""
+        for other in self.world.settings.graph.region(subtask):
+            slot = coordinator.core.job.current.slots[other]
+            if slot.phase is not SlotPhase.DONE and slot.generation != start.generation:
+                raise Violation(
+                    f"section 8: {subtask} is started in generation {start.generation}, and {other}, which channels"
+                    f" connect with it, is in {slot.generation}"
+                )
         claimed = coordinator.core.job.history.run
         instance = next((i for i in self.world.instances if i.core.nonce == start.nonce), None)
         if instance is not None and (claimed is None or instance.run != claimed.run):
@@ -149,6 +162,67 @@ class Checks:
                     raise Violation(f"G7: {unhandled} events to {subtask} are not handled")
         if epoch.withheld_bytes > sum(operator.max_held_bytes for operator in settings.operators):
             raise Violation(f"G7: {epoch.withheld_bytes} bytes wait for coordinators that owe a future")
+
+    # ---- records between subtasks
+
+    def taken(self, instance: SubtaskProcess, sender: SubtaskId) -> None:
+        """While both ends run in one generation, what one took is what the other emitted, from the beginning."""
+        running = instance.core.running
+        if running is None or self.current(instance) is None:
+            return
+        if running.stopping is not None and running.checkpoints.begun >= running.stopping[0]:
+            raise Violation(
+                f"section 9: {instance} takes a record behind its snapshot of {running.stopping[0]}, a stop"
+            )
+        for other in self.world.instances:
+            mine = other.subtask == sender and other.core.running is not None and self.current(other) is not None
+            restored = not isinstance(other.call, do.OpenUser)
+            if mine and restored and other.core.running.start.full_generation == running.start.full_generation:  # type: ignore[union-attr]
+                took, emitted = instance.taken[str(sender)], other.emitted.get(str(instance.subtask), [])
+                if took != emitted[: len(took)]:
+                    raise Violation(
+                        f"section 9: {instance} has taken {took} of {sender}, and {other} emitted {emitted}"
+                    )
+
+    def reads(self, instance: SubtaskProcess) -> None:
+        """What nothing blocks is read."""
+        core, running = instance.core, instance.core.running
+        if running is None or not running.reads_data or running.alignment or running.stopping or core.lost is not None:
+            return
+        for sender in running.inputs.open:
+            if instance.data[sender.operator].reader is None:
+                raise Violation(f"section 9: {instance} does not read what {sender} writes, and nothing blocks it")
+
+    def snapshots(self, instance: SubtaskProcess, checkpoint_id: int) -> None:
+        """What has been aborted is begun no more."""
+        if checkpoint_id in instance.aborted:
+            raise Violation(f"section 9: {instance} takes its snapshot of {checkpoint_id}, whose abort it has read")
+
+    def _cut_between(self, checkpoint: Checkpoint, receiver: SubtaskId, states: dict[SubtaskId, Any]) -> None:
+        """What a subtask has taken and what its ranges hold is what the sender's own snapshot says it had emitted."""
+        snapshot = checkpoint.subtasks[receiver]
+        named = {position.sender: position for position in snapshot.data_positions}
+        for sender in self.world.settings.graph.channels_into(receiver):
+            took = states[receiver]["taken"].get(str(sender), [])
+            ranged = [
+                uid
+                for segment in named[sender].segments
+                if segment.end != OPEN_END
+                for record in self.world.log(
+                    self.world.data_partition(sender.operator, receiver), segment.begin, segment.end
+                )
+                if isinstance(frame := decode(record.value), RecordFrame)
+                and frame.sender.subtask_id == sender
+                and (frame.sender.epoch, frame.sender.generation, frame.sender.attempt)
+                == (segment.epoch, segment.generation, segment.attempt)
+                for uid in _uids(frame)
+            ]
+            emitted = states[sender]["emitted"].get(str(receiver), [])
+            if took + ranged != emitted:
+                raise Violation(
+                    f"section 9: in checkpoint {checkpoint.id} {receiver} has taken {took} of {sender} and the range"
+                    f" {ranged}, and that had emitted {emitted}"
+                )
 
     # ---- the checkpoint log
 
@@ -193,18 +267,25 @@ class Checks:
         if not savepoint:
             self._highest = checkpoint.id
         self.completed.append(checkpoint.id)
+        ranged = any(map(_has_ranges, checkpoint.subtasks.values()))
+        self.strikes_left = 1 + checkpoint.id % STRIKES_MAX if ranged else 0
         for operator in self.world.settings.operators:
             part = checkpoint.operator(operator.name)
             lists = json.loads(self._state(checkpoint.id, part.coordinator_state if part is not None else None))
             for index in range(operator.parallelism):
                 subtask = SubtaskId(operator.name, index)
                 snapshot = checkpoint.subtasks[subtask]
+                if savepoint and not snapshot.finished and (snapshot.event_ranges or _has_ranges(snapshot)):
+                    raise Violation(f"section 9: savepoint {checkpoint.id} is not aligned: {subtask} names {snapshot}")
                 mine = json.loads(self._state(checkpoint.id, snapshot.state))
                 self._sent_in[checkpoint.id, subtask] = mine["sent"]
                 sent = lists["sent"].get(str(index), [])
                 received = lists["received"].get(str(index), [])
                 self._cut_downstream(coordinator, checkpoint.id, subtask, snapshot, mine["handled"], sent)
                 self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
+        states = {s: json.loads(self._state(checkpoint.id, part.state)) for s, part in checkpoint.subtasks.items()}
+        for subtask in self.world.settings.subtasks():
+            self._cut_between(checkpoint, subtask, states)
 
     def _state(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
         assert handle is not None
@@ -323,8 +404,14 @@ class Checks:
         sent, received = user.sent[subtask.index], user.received[subtask.index]
         if not world.config.pull and len(sent) < world.events_wanted:
             return f"only {sent} sent to {subtask}"
-        if instance.handled != sent or len(instance.sent) < world.events_wanted:
+        wanted = world.events_wanted if instance.is_source else 0
+        if instance.handled != sent or len(instance.sent) < wanted or instance._may_emit():
             return f"{subtask} has handled {instance.handled} of {sent}, sent {instance.sent}"
+        for other in world.instances:
+            if other.alive and str(other.subtask) in instance.emitted:
+                took = other.taken.get(str(subtask), [])
+                if took != instance.emitted[str(other.subtask)]:
+                    return f"{subtask} has emitted {instance.emitted}, {other} has taken {took}"
         if world.config.policy is FailoverPolicy.GLOBAL:
             exact = received == instance.sent
         else:
@@ -335,7 +422,7 @@ class Checks:
         if last is None:
             return "no checkpoint"
         state = json.loads(self._state(last.id, last.subtasks[subtask].state))
-        if state != {"handled": instance.handled, "sent": instance.sent}:
+        if state != instance.state:
             return f"no checkpoint covers {subtask}: {state}"
         return None
 
@@ -348,6 +435,8 @@ class Checks:
             return f"{alive} have not left"
         assert last is not None
         for subtask in world.settings.subtasks():
+            if world.settings.graph.inputs(subtask.operator):
+                continue  # it ends with its inputs, all of which the checkpoint's consistency has shown to be there
             state = json.loads(self._state(last.id, last.subtasks[subtask].state))
             if len(state["sent"]) < world.events_wanted:
                 raise Violation(f"G2: the job has finished, and {subtask} has only sent {state['sent']}")
@@ -369,3 +458,7 @@ class Checks:
 
 def _uids(frame: object) -> list[int]:
     return [json.loads(event) for event in unpack(frame.count, frame.lengths, frame.payload)]  # type: ignore[attr-defined]
+
+
+def _has_ranges(snapshot: SubtaskSnapshot) -> bool:
+    return any(segment.end != OPEN_END for named in snapshot.data_positions for segment in named.segments)

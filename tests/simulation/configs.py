@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, RestartStrategy
 
 LENGTHS = (60, 120, 250, 500, 1000, 1000)
 """Steps with faults, before they stop."""
+LENGTHS_BACKLOG = (500, 1000)
+"""The same where ranges are to be restored: that takes a while."""
+SPEEDS = (0, 0.03, 0.3, 1, 1, 1, 1, 2, 3)
+"""Of a process, from window to window."""
+SPEEDS_BACKLOG = (0.3, 1, 1, 1, 1, 2)
+"""Where one stands still, no checkpoint completes, and so none is restored."""
 DRAIN_STEPS_MAX = 8_000
 """Steps without faults in which two subtasks must have drained."""
 HEARTBEAT_S = 0.05
@@ -19,6 +27,35 @@ START_TIMEOUT_S = 1.5
 """How long an instance waits for the answer to its Hello."""
 PAUSES_S = (0.05, 0.3, 1.0, 2.5)
 """How long a broker is away, or a process frozen."""
+
+
+class Shape(StrEnum):
+    NONE = "none"
+    """Nobody feeds anybody."""
+    PAIR = "pair"
+    FORWARD = "forward"
+    CHAIN = "chain"
+    DIAMOND = "diamond"
+
+
+_KEYED, _FORWARD, _BROADCAST = Partitioning.KEYED, Partitioning.FORWARD, Partitioning.BROADCAST
+
+INPUTS: dict[Shape, dict[str, tuple[InputSettings, ...]]] = {
+    Shape.NONE: {},
+    Shape.PAIR: {"alpha": (), "beta": (InputSettings("alpha", _KEYED),)},
+    Shape.FORWARD: {"alpha": (), "beta": (InputSettings("alpha", _FORWARD),)},
+    Shape.CHAIN: {
+        "alpha": (),
+        "beta": (InputSettings("alpha", _KEYED),),
+        "gamma": (InputSettings("beta", _BROADCAST),),
+    },
+    Shape.DIAMOND: {
+        "alpha": (),
+        "beta": (InputSettings("alpha", _KEYED),),
+        "gamma": (InputSettings("alpha", _FORWARD),),
+        "delta": (InputSettings("beta", _KEYED), InputSettings("gamma", _KEYED)),
+    },
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +86,24 @@ class Config:
     raises: float = 1.0
     refusals: float = 1.0
     jumps: float = 1.0
+    shape: Shape = Shape.NONE
+    """Which operators feed which."""
+    unaligned: bool = False
+    aligned_timeout: float | None = None
     outages: float = 1.0
     """The broker is away, for a moment or far beyond every timeout."""
     freezes: float = 1.0
     """A process does nothing at all, for a moment or far beyond every timeout, and then goes on."""
+    backlog: bool = False
+    """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
     """What a subtask says stands twice in the log."""
 
     def settings(self, rng: random.Random) -> JobSettings:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
         frame_events = rng.choice((1, 2, 1000))
-        names = ("alpha", "beta")[: self.operators]
+        inputs = INPUTS[self.shape]
+        names = tuple(inputs) if inputs else ("alpha", "beta")[: self.operators]
         held, unhandled = (24, 3) if self.tiny else (1 << 20, 1_000_000)
         return JobSettings(
             "job",
@@ -71,17 +115,20 @@ class Config:
                     max_held_bytes=held,
                     max_unhandled=unhandled,
                     event_ack_timeout=EVENT_ACK_TIMEOUT_S,
+                    inputs=inputs.get(name, ()),
                 )
                 for name in names
             ),
             checkpoint=CheckpointSettings(
-                interval=0.05,
+                interval=0.02 if self.backlog else 0.05,
                 timeout=1.0,
                 min_pause=rng.choice((0.0, 0.03)),
                 max_concurrent=self.max_concurrent,
                 tolerable_failures=rng.choice((0, 3)),
                 retained=rng.choice((1, 2)),
                 inline_state_max=rng.choice((0, 128 * 1024)),
+                unaligned=self.unaligned,
+                aligned_timeout=self.aligned_timeout,
             ),
             restart=RestartStrategy(0.0, 0.005, 0.02, budget=1_000_000, budget_window=60.0),
             heartbeat_interval=HEARTBEAT_S,
@@ -96,6 +143,46 @@ _NO_FAULTS = Config(
     "", coordinator_faults=0, subtask_faults=0, twins=0, raises=0, refusals=0, jumps=0, runs=0, outages=0, freezes=0,
     duplicates=0,
 )  # fmt: skip
+
+
+def _with_backlog(config: Config) -> Config:
+    """Few faults but those that strike while ranges are owed: between them checkpoints must complete."""
+    return replace(
+        config, backlog=True, coordinator_faults=0.05, subtask_faults=0.05, twins=0.05, raises=0.05, refusals=0.05,
+        jumps=0.05, runs=0.03, outages=0.05, freezes=0.05,
+    )  # fmt: skip
+
+
+def _graphs() -> list[Config]:
+    all_ = []
+    for shape, operators in ((Shape.PAIR, 2), (Shape.FORWARD, 2), (Shape.CHAIN, 3), (Shape.DIAMOND, 4)):
+        base = Config(f"{shape}", shape=shape, operators=operators)
+        all_ += [
+            base,
+            replace(base, name=f"{shape}-unaligned", unaligned=True),
+            replace(base, name=f"{shape}-timeout", aligned_timeout=0.05, savepoints=0.3),
+            replace(base, name=f"{shape}-two-at-once", max_concurrent=2, savepoints=0.5),
+            replace(base, name=f"{shape}-finite", finite=True),
+            replace(base, name=f"{shape}-finite-unaligned", finite=True, unaligned=True, savepoints=0.5),
+        ]
+        if shape is not Shape.FORWARD:
+            all_.append(_with_backlog(replace(base, name=f"{shape}-backlog", unaligned=True)))
+    pair = Config("pair", shape=Shape.PAIR, operators=2)
+    all_ += [
+        _with_backlog(replace(pair, name="pair-backlog-timeout", aligned_timeout=0.05, savepoints=0.3)),
+        _with_backlog(replace(pair, name="pair-backlog-finite", unaligned=True, finite=True)),
+        _with_backlog(replace(pair, name="pair-backlog-older", unaligned=True, older=0.5, savepoints=0.3)),
+        replace(pair, name="pair-global", policy=FailoverPolicy.GLOBAL, unaligned=True),
+        replace(pair, name="pair-reset", policy=FailoverPolicy.RESET, unaligned=True),
+        replace(pair, name="pair-stops", stops=0.5, savepoints=0.3),
+        replace(pair, name="pair-zombies", coordinator_faults=8.0, raises=0.0, unaligned=True),
+        replace(pair, name="pair-frozen", freezes=10.0, unaligned=True),
+        replace(pair, name="pair-older", older=0.5, coordinator_faults=3.0, savepoints=0.3, unaligned=True),
+        replace(
+            pair, name="pair-everything", unaligned=True, savepoints=0.5, stops=0.3, runs=1.0, twins=4.0, older=0.2
+        ),
+    ]
+    return all_
 
 
 def _configs() -> dict[str, Config]:
@@ -139,6 +226,7 @@ def _configs() -> dict[str, Config]:
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
         Config("pull-replay2", FailoverPolicy.REPLAY, 2, pull=True),
         Config("pull-savepoints", FailoverPolicy.GLOBAL, 2, pull=True, savepoints=1.0, stops=0.3),
+        *_graphs(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]

@@ -20,6 +20,7 @@ from penstock.schemas.acks import CheckpointAck, SnapshotTaken
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
 from penstock.schemas.events import EventFrame, Start
+from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.user_codec import JsonCodec
@@ -98,11 +99,12 @@ class CoordinatorProcess:
                 1 << 20,
             )
         partitions = {s: world.event_partition(s) for s in settings.subtasks()}
-        offsets = world.transport.offsets([*partitions.values(), world.acks])
+        data = self._data_partitions()
+        offsets = world.transport.offsets([*partitions.values(), *data.values(), world.acks])
         records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
         log = tuple(keyed(record) for record in records)
         older = sorted(History.of(log).checkpoints) if world.chance(world.config.older) else []
-        names = [spec.name for spec in settings.topics.specs(settings.parallelism)]
+        names = [spec.name for spec in settings.topic_specs]
         begin = inputs.Begin(
             log,
             {name: info.topic_id for name, info in world.transport.describe_topics(names).items()},
@@ -111,6 +113,7 @@ class CoordinatorProcess:
             world.now_ms(),
             inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
             world.rng.choice(older) if older else -1,
+            data={partition: inputs.Offsets(*offsets[at]) for partition, at in data.items()},
         )
         try:
             self._feed(begin)
@@ -119,6 +122,9 @@ class CoordinatorProcess:
             world.job_is_over()
         except JobRefused as refusal:
             raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
+
+    def _data_partitions(self) -> dict[DataPartition, Partition]:
+        return {p: self.world.data_partition(*p) for p in self.world.settings.graph.data_partitions()}
 
     # ---- the loop
 
@@ -248,8 +254,13 @@ class CoordinatorProcess:
         committed = inputs.Committed()
         if commit.looks_at_ends:
             partitions = {s: world.event_partition(s) for s in world.settings.subtasks()}
-            ends = world.transport.offsets([*partitions.values(), world.acks])
-            committed = inputs.Committed({s: ends[p].end for s, p in partitions.items()}, ends[world.acks].end)
+            data = self._data_partitions()
+            ends = world.transport.offsets([*partitions.values(), *data.values(), world.acks])
+            committed = inputs.Committed(
+                {s: ends[p].end for s, p in partitions.items()},
+                ends[world.acks].end,
+                {p: ends[at].end for p, at in data.items()},
+            )
         self.blocked = None
         self._feed(committed)
 
@@ -317,6 +328,7 @@ class CoordinatorProcess:
         assert wanted is not None
         self.truncation = None
         positions = {world.event_partition(s): offset for s, offset in wanted.events.items()}
+        positions |= {world.data_partition(*partition): offset for partition, offset in wanted.data.items()}
         world.transport.truncate({**positions, world.acks: wanted.acks})
 
     def _load_state(self, handle: StateHandle) -> bytes:

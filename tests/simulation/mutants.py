@@ -24,7 +24,17 @@ from penstock.coordinator.protocol import (
     sending,
     state,
 )
-from penstock.subtask_client.protocol import acking, hello, notices, reading, running
+from penstock.subtask_client.protocol import (
+    acking,
+    alignment,
+    channels,
+    hello,
+    notices,
+    outputs,
+    reading,
+    records,
+    running,
+)
 from penstock.subtask_client.protocol import core as subtask_core
 
 from .configs import CONFIGS
@@ -147,7 +157,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "snapshot-events-left-out": Mutant(
         "section 7.7: events sent in snapshot_state(n) belong to n",
-        (Edit(acking, "effects = running.flush()", "effects: list[Effect] = []"),),
+        (
+            Edit(acking, "        *running.flush(),\n", ""),
+            Edit(acking, "[*running.flush(), do.Write(ack)]", "[do.Write(ack)]"),
+        ),
         "replay2",
     ),
     "ids-used-again": Mutant(
@@ -379,18 +392,6 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "replay2",
     ),
-    "generation-over-is-silence": Mutant(
-        "section 8: what an attempt writes in a generation that is over is a sign of life",
-        (
-            Edit(
-                core,
-                "if known is not None and known.id == sender.attempt:",
-                "if known and known.sender(sender.subtask_id) == sender:",
-            ),
-        ),
-        "global1-two",
-        begin=10_400,
-    ),
     "lost-stop-forgotten": Mutant(
         "section 8: the Stops of the epoch before are written again in the new one",
         (Edit(recovery, "    attempts.stop_again(job)\n", ""),),
@@ -418,7 +419,7 @@ MUTANTS: dict[str, Mutant] = {
                 "if core.running is not None:",
             ),
         ),
-        "replay2-two",
+        "global2-two",
     ),
     "handled-too-early": Mutant(
         "section 3: handled-through names what has been handled",
@@ -427,7 +428,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "position-too-far": Mutant(
         "section 7.6: the ack names the position of its snapshot",
-        (Edit(subtask_core, "event_position=position,", "event_position=position + 1,"),),
+        (Edit(alignment, "event_position=event_position,", "event_position=event_position + 1,"),),
         "replay1",
     ),
     "sequences-begin-anew": Mutant(
@@ -467,9 +468,9 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: when a stopping savepoint is aborted, a subtask goes on right behind its marker",
         (
             Edit(
-                notices,
-                "        core.position = running.stopping[1] + 1\n        running.stopping = None\n        effects.append(do.Seek(core.position))",
-                "        running.stopping = None",
+                alignment,
+                "core.position, running.stopping = running.stopping[1] + 1, None",
+                "running.stopping = None",
             ),
         ),
         "stops-replay",
@@ -509,6 +510,311 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: a command that would stop a run is refused when a newer run has begun behind it",
         (Edit(commands, "if stops and job.run is not None and offset < job.run[1]:", "if False:"),),
         "stops-replay",
+    ),
+    # ---- records between subtasks: what senders write, and where barriers stand (section 9)
+    "barrier-before-its-records": Mutant(
+        "section 9: everything that belongs to the sender's snapshot stands before its barrier",
+        (
+            Edit(
+                acking,
+                "        *running.flush(),\n        *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),\n",
+                "        *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),\n        *running.flush(),\n",
+            ),
+            Edit(
+                outputs,
+                "frames = self.flush()\n        for receiver, channel in self._channels.items():\n            barrier",
+                "frames: list[WriteData] = []\n        for receiver, channel in self._channels.items():\n            barrier",
+            ),
+        ),
+        "pair",
+    ),
+    "barrier-with-the-ack": Mutant(
+        "section 9: what is emitted behind the snapshot stands behind its barrier",
+        (
+            Edit(acking, "        *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),\n", ""),
+            Edit(
+                acking,
+                "    return [*running.flush(), do.Write(ack)]",
+                "    late = running.outputs.barriers(checkpoint_id, savepoint=running.checkpoints.savepoint, at_ms=0)\n"
+                "    return [*running.flush(), *late, do.Write(ack)]",
+            ),
+        ),
+        "pair",
+    ),
+    "barriers-go-unnumbered": Mutant(
+        "section 9: frames, barriers and the end share one numbering",
+        (
+            Edit(
+                outputs,
+                "            channel.sequence += 1\n            frames.append(WriteData(receiver, barrier))",
+                "            frames.append(WriteData(receiver, barrier))",
+            ),
+        ),
+        "pair",
+    ),
+    "no-end-is-told": Mutant(
+        "section 9: a sender that has finished says so on its channels",
+        (Edit(subtask_core, "*running.outputs.ends(), ", ""),),
+        "pair-finite",
+    ),
+    # ---- which records count
+    "one-position-for-all-channels": Mutant(
+        "section 9: a snapshot names a position per channel, not the partition's",
+        (
+            Edit(
+                channels,
+                "        return tuple(channel.named() for channel in self.channels.values())",
+                "        for sender, channel in self.channels.items():\n"
+                "            if not channel.ended and not channel.ranges:\n"
+                "                channel.position = self.positions[sender.operator]\n"
+                "        return tuple(channel.named() for channel in self.channels.values())",
+            ),
+        ),
+        "pair",
+    ),
+    "names-the-neighbour's-position": Mutant(
+        "section 9: a snapshot names for a channel its own position",
+        (
+            Edit(
+                channels,
+                "        return tuple(channel.named() for channel in self.channels.values())",
+                "        those = [channel.named() for channel in self.channels.values()]\n"
+                "        return tuple(ChannelPosition(p.channel, those[at - 1].segments, p.sequence) for at, p in enumerate(those))",
+            ),
+        ),
+        "pair-unaligned",
+    ),
+    "old-generations-count": Mutant(
+        "section 9: behind its open position frames of the own generation count, and no others",
+        (
+            Edit(
+                channels,
+                "return None if sender.full_generation == self.generation else Dropped.OTHER_GENERATION",
+                "return None",
+            ),
+        ),
+        "pair",
+    ),
+    "anybody's-range": Mutant(
+        "section 9: in a range the frames of the attempt and generation that it names count, and no others",
+        (
+            Edit(
+                channels,
+                "return None if _origin(self.ranges[0]) == _origin(sender) else Dropped.OTHER_GENERATION",
+                "return None",
+            ),
+        ),
+        "pair-backlog",
+    ),
+    "between-ranges-counts": Mutant(
+        "section 9: what lies below a range is somebody's past",
+        (
+            Edit(
+                channels,
+                "            if offset < self.ranges[0].begin:\n                return Dropped.OUTSIDE_RANGES\n",
+                "",
+            ),
+        ),
+        "pair-backlog",
+    ),
+    "ranges-not-named-again": Mutant(
+        "section 9: a position is what is left of older ranges, then the open one",
+        (Edit(channels, "(*self.ranges, opened)", "(opened,)"),),
+        "diamond-backlog",
+    ),
+    "whole-ranges-named-again": Mutant(
+        "section 9: a position is what is left of older ranges, then the open one",
+        (
+            Edit(
+                channels,
+                "rest = Segment(offset + 1, first.end,",
+                "rest = Segment(first.begin, first.end if offset + 1 < first.end else first.begin,",
+            ),
+        ),
+        "diamond-backlog",
+    ),
+    "range-ends-behind-its-barrier": Mutant(
+        "section 9: a range ends at the barrier, and the next part begins right behind that",
+        (
+            Edit(
+                alignment,
+                "part.cut.closed(who, offset, by, ended=False)",
+                "part.cut.closed(who, offset + 1, by, ended=False)",
+            ),
+        ),
+        "pair-backlog",
+    ),
+    "restored-sequences-begin-anew": Mutant(
+        "section 9: in a range the sequences go on where the snapshot stood",
+        (Edit(channels, "self._expected = named.sequence if self.ranges else 0", "self._expected = 0"),),
+        "pair-backlog",
+    ),
+    "range-forgotten-at-its-barrier": Mutant(
+        "section 9: what stands between the snapshot and a slower channel's barrier belongs to the checkpoint as a range",
+        (Edit(channels, "    if end > opened.begin:", "    if False:"),),
+        "pair-unaligned",
+    ),
+    # ---- alignment
+    "blocked-channel-read-on": Mutant(
+        "section 9: after its barrier a channel is blocked until all have delivered",
+        (Edit(records, "if aligning is not None and channel.sender in aligning.delivered:", "if False:"),),
+        "pair",
+    ),
+    "blocked-events-handled": Mutant(
+        "section 9: after its marker the events partition is blocked until all have delivered",
+        (
+            Edit(
+                subtask_core,
+                "if blocking is not None and None in blocking.delivered and not",
+                "if blocking is not None and False and not",
+            ),
+        ),
+        "pair-two-at-once",
+        begin=30,
+    ),
+    "highest-skipped-offset": Mutant(
+        "section 9: the lowest skipped offset is remembered",
+        (Edit(records, "aligning.skipped.setdefault(upstream, offset)", "aligning.skipped[upstream] = offset"),),
+        "pair",
+    ),
+    "highest-skipped-event": Mutant(
+        "section 9: the lowest skipped offset of the events partition is remembered",
+        (Edit(subtask_core, "            if blocking.skipped_events is None:\n", "            if True:\n"),),
+        "pair-two-at-once",
+    ),
+    "never-goes-back": Mutant(
+        "section 9: once the snapshot is taken, a subtask goes back to what it skipped",
+        (
+            Edit(
+                alignment,
+                "        inputs.positions[upstream] = offset\n    inputs.paused.update",
+                "        pass\n    inputs.paused.update",
+            ),
+        ),
+        "pair",
+    ),
+    "event-position-of-the-last-barrier": Mutant(
+        "section 9: an aligned snapshot names the position behind its marker, not behind what was skipped",
+        (
+            Edit(
+                alignment,
+                "event_position = _behind(core, running, None) if None in missing else alignment.event_position",
+                "event_position = _behind(core, running, None)",
+            ),
+        ),
+        "pair-two-at-once",
+    ),
+    "abort-leaves-blocked": Mutant(
+        "section 9: CheckpointAborted ends the alignment",
+        (Edit(notices, "if running.alignment is not None and running.alignment.id == n:", "if False:"),),
+        "diamond-timeout",
+        begin=15,
+    ),
+    "abort-waits-behind-the-block": Mutant(
+        "section 9: CheckpointAborted is obeyed also while the events partition is blocked",
+        (Edit(subtask_core, "not isinstance(record, Reset | CheckpointAborted)", "not isinstance(record, Reset)"),),
+        "pair",
+    ),
+    "finished-sender-waited-for": Mutant(
+        "section 9: a finished sender counts as having delivered",
+        (Edit(alignment, "    return {None, *running.inputs.open}", "    return {None, *running.inputs.channels}"),),
+        "pair-finite",
+    ),
+    "an-end-completes-nothing": Mutant(
+        "section 9: the end of a sender counts as its barrier",
+        (
+            Edit(
+                alignment,
+                "    effects += _snapshot_if_complete(core, running)\n    return [*effects, *_pause",
+                "    return [*effects, *_pause",
+            ),
+        ),
+        "pair-finite",
+    ),
+    "unaligned-ack-at-once": Mutant(
+        "section 9: the ack of an unaligned snapshot follows when all barriers have been seen",
+        (
+            Edit(
+                acking,
+                "    if part.storing or part.missing:\n        return []",
+                "    if part.storing:\n        return []",
+            ),
+        ),
+        "pair-unaligned",
+    ),
+    "turns-unaligned-without-ranges": Mutant(
+        "section 9: what the slower channels owe an overdue alignment becomes ranges",
+        (
+            Edit(
+                alignment, "    missing = _required(running) - alignment.delivered\n", "    missing: set[Who] = set()\n"
+            ),
+        ),
+        "pair-timeout",
+    ),
+    "savepoint-unaligned": Mutant(
+        "section 9: savepoints are always aligned",
+        (Edit(alignment, "if core.config.unaligned and not savepoint:", "if core.config.unaligned:"),),
+        "pair-everything",
+    ),
+    "savepoint-turns-unaligned": Mutant(
+        "section 9: savepoints are always aligned, however long that takes",
+        (Edit(alignment, " or alignment.savepoint:", ":"),),
+        "pair-timeout",
+    ),
+    "aborted-stop-leaves-inputs-paused": Mutant(
+        "section 9: when a stopping savepoint is aborted, the inputs go on where they stood",
+        (
+            Edit(
+                alignment,
+                "    return [do.Seek(core.position), *_resume(inputs)]",
+                "    return [do.Seek(core.position)]",
+            ),
+        ),
+        "pair-stops",
+    ),
+    # ---- the coordinator's side
+    "region-is-itself": Mutant(
+        "section 8: subtasks that channels connect fail together",
+        (
+            Edit(
+                failover,
+                "    return [subtask, *(s for s in connected if s != subtask and slots[s].phase is not SlotPhase.DONE)]",
+                "    return [subtask]",
+            ),
+        ),
+        "pair",
+    ),
+    "only-the-failed-gets-a-generation": Mutant(
+        "section 8: every member of the region gets a new generation",
+        (Edit(failover, "        slot.generation += 1\n", "        slot.generation += member == subtask\n"),),
+        "pair",
+    ),
+    "start-names-no-data-positions": Mutant(
+        "section 9: a Start names where each channel goes on",
+        (Edit(attempts, "        if sender in named:\n", "        if False:\n"),),
+        "pair-unaligned",
+    ),
+    "data-truncated-below-the-open-position": Mutant(
+        "section 7.9: data partitions are truncated below every range that a kept checkpoint names",
+        (
+            Edit(
+                checkpoints,
+                "needed += _data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True)",
+                "needed = [max(_data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True), default=0)]",
+            ),
+        ),
+        "pair-unaligned",
+    ),
+    "open-data-truncated": Mutant(
+        "section 7.9: data partitions are truncated below the last completed checkpoint's positions",
+        (
+            Edit(
+                checkpoints,
+                "        if needed:  # nothing",
+                "        needed = [max(needed, default=0)]\n        if needed:  # nothing",
+            ),
+        ),
+        "pair",
     ),
 }
 

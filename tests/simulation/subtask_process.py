@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.schemas.acks import AcksRecord, OperatorEventFrame
 from penstock.schemas.codec import decode, encode
+from penstock.schemas.data import DataRecord
 from penstock.schemas.errors import PositionUnavailable, SequenceGap
-from penstock.schemas.events import EventsRecord
+from penstock.schemas.events import CheckpointAborted, EventsRecord
+from penstock.schemas.graph import Partitioning
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
@@ -21,6 +24,7 @@ from penstock.subtask_client.protocol.phases import Phase
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import LogRecord
 
+from .backlog import BURST_MAX, Stalls
 from .checks import Violation
 from .configs import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, START_TIMEOUT_S
 from .faults import Fault
@@ -30,6 +34,15 @@ if TYPE_CHECKING:
     from .world import Action, World
 
 Call = do.UserCall | do.NotePosition
+Lists = dict[str, list[int]]
+
+
+@dataclass(slots=True)
+class DataIn:
+    """One input's data partition; without a reader it is not read."""
+
+    reader: MemoryReader | None = None
+    fetched: deque[LogRecord] = field(default_factory=deque)
 
 
 class SubtaskProcess:
@@ -47,6 +60,9 @@ class SubtaskProcess:
                 task=self.name,
                 inline_state_max=settings.checkpoint.inline_state_max,
                 frame_events_max=settings.frame_events_max,
+                senders=tuple(settings.graph.channels_into(subtask)),
+                receivers=tuple(settings.graph.channels_out_of(subtask)),
+                unaligned=settings.checkpoint.unaligned,
             )
         )
         self.alive = True
@@ -59,8 +75,17 @@ class SubtaskProcess:
         """Its runner believes it dead."""
         self.stuck = False
         """Its user code hangs; its heartbeats go on."""
+        self.aborted: set[int] = set()
+        """Checkpoints whose abort it has read."""
         self.handled: list[int] = []
         self.sent: list[int] = []
+        self.taken: Lists = {}
+        """Records handled, by sender."""
+        self.emitted: Lists = {}
+        """Records emitted, by receiver."""
+        self.is_source = not self.core.config.senders
+        self.data = {edge.sender: DataIn() for edge in settings.graph.inputs(subtask.operator)}
+        self.stalls = Stalls(self)
         self.call: Call | None = None
         """The user call (or the look at the log's end) under way: nothing but heartbeats is fed."""
         self.done = 0
@@ -88,6 +113,7 @@ class SubtaskProcess:
         check_invariants(self.core)
         for effect in effects:
             self._perform(effect)
+        self.world.checks.reads(self)
 
     def _perform(self, effect: do.Effect) -> None:
         world = self.world
@@ -112,8 +138,15 @@ class SubtaskProcess:
                     self.reader = world.transport.reader({world.event_partition(self.subtask): offset})
                 else:
                     self.reader.seek(world.event_partition(self.subtask), offset)
+            case do.SeekData(upstream=upstream, offset=offset):
+                partition = world.data_partition(upstream, self.subtask)
+                self.data[upstream] = DataIn(world.transport.reader({partition: offset}))
+            case do.PauseData(upstream=upstream):
+                self.data[upstream] = DataIn()
+            case do.WriteData(receiver=receiver, record=data):
+                self.pen.append(world.data_partition(self.subtask.operator, receiver), encode(data), None, None)
             case do.CloseUser():
-                self.handled, self.sent = [], []
+                self.handled, self.sent, self.taken, self.emitted = [], [], {}, {}
             case do.StoreState(location=location):
                 self.uploads[location] = effect
             case do.DropState(location=location):
@@ -127,6 +160,9 @@ class SubtaskProcess:
                     raise Violation(f"section 5.4: {error}")
             case do.Leave(departure=departure, reason=reason):
                 self.leave(departure, reason)
+            case do.TakeSnapshot(checkpoint_id=n):
+                world.checks.snapshots(self, n)
+                self.call, self.done = effect, 0
             case _:
                 self.call, self.done = effect, 0
 
@@ -158,6 +194,19 @@ class SubtaskProcess:
                 if self.done < len(events):
                     return
                 ended = on.EventsHandled()
+            case do.HandleRecords(sender=sender, records=records):
+                uid = json.loads(records[self.done])
+                self.taken.setdefault(str(sender), []).append(uid)
+                self.done += 1
+                world.trace(f"{self} takes {uid} of {sender}")
+                world.checks.taken(self, sender)
+                self.emit()
+                if self.done < len(records):
+                    return
+                ended = on.RecordsHandled()
+            case do.EndInputs():
+                self.emit()
+                ended = on.InputsEnded()
             case do.NotePosition():
                 end = world.transport.offsets([world.event_partition(self.subtask)])
                 ended = on.PositionNoted(end[world.event_partition(self.subtask)].end, world.new_nonce())
@@ -168,7 +217,9 @@ class SubtaskProcess:
             case do.TakeSnapshot(checkpoint_id=n):
                 if world.chance(0.3) and self._may_send():
                     self.send()
-                ended = on.SnapshotReturned(n, json.dumps({"handled": self.handled, "sent": self.sent}).encode())
+                if world.chance(0.3):
+                    self.emit()
+                ended = on.SnapshotReturned(n, json.dumps(self.state).encode())
             case do.NotifyCompleted(checkpoint_id=n) | do.NotifyAborted(checkpoint_id=n):
                 ended = on.Notified(n)
             case None:
@@ -179,7 +230,7 @@ class SubtaskProcess:
     def _restore(self, opening: do.OpenUser) -> bool:
         """Whether the state could be restored; where not, that has been dealt with."""
         start, world = opening.start, self.world
-        self.handled, self.sent = [], []
+        self.handled, self.sent, self.taken, self.emitted = [], [], {}, {}
         if start.checkpoint_id == NO_CHECKPOINT:
             return True
         assert start.state is not None
@@ -194,7 +245,12 @@ class SubtaskProcess:
             return False
         lists = json.loads(state)
         self.handled, self.sent = lists["handled"], lists["sent"]
+        self.taken, self.emitted = lists["taken"], lists["emitted"]
         return True
+
+    @property
+    def state(self) -> dict[str, object]:
+        return {"handled": self.handled, "sent": self.sent, "taken": self.taken, "emitted": self.emitted}
 
     def fail_call(self) -> None:
         self.call = None
@@ -214,14 +270,56 @@ class SubtaskProcess:
             record = self.fetched.popleft()
             decoded = decode(record.value)
             assert isinstance(decoded, EventsRecord)
+            if isinstance(decoded, CheckpointAborted):
+                self.aborted.add(decoded.checkpoint_id)
             self.feed(on.RecordRead(record.offset, decoded))
+
+    def read_data(self, upstream: str) -> None:
+        data = self.data[upstream]
+        if not data.fetched:
+            assert data.reader is not None
+            try:
+                data.fetched.extend(data.reader.poll(0.0, self.world.rng.randint(1, 3)))
+            except PositionUnavailable as error:
+                if self.world.checks.current(self) is not None:
+                    raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
+                self.data[upstream] = DataIn()
+                self.feed(on.DataLost(upstream, str(error)))
+                return
+        if data.fetched:
+            record = data.fetched.popleft()
+            decoded = decode(record.value)
+            assert isinstance(decoded, DataRecord)
+            self.feed(on.DataRead(upstream, record.offset, decoded))
+
+    def emit(self) -> None:
+        """One record to somebody on every way out; on a broadcast the same to all."""
+        graph = self.world.settings.graph
+        for edge in graph.outputs(self.subtask.operator):
+            receivers = graph.receivers(edge, self.subtask.index)
+            if edge.partitioning is not Partitioning.BROADCAST:
+                receivers = [self.world.rng.choice(receivers)]
+            uid = self.world.new_uid()
+            for receiver in receivers:
+                self.emitted.setdefault(str(receiver), []).append(uid)
+                self.world.trace(f"{self} emits {uid} to {receiver}")
+                if (full := self.core.emit(receiver, json.dumps(uid).encode())) is not None:
+                    self._perform_during_call(full)
+
+    def _perform_during_call(self, effect: do.Effect) -> None:
+        assert isinstance(effect, do.WriteData)
+        partition = self.world.data_partition(self.subtask.operator, effect.receiver)
+        self.pen.append(partition, encode(effect.record), None, None)
 
     def turn(self) -> None:
         self.feed(on.TurnEnded(dry=not self._something_to_read()))
 
     def poll(self) -> None:
         """The user's own work: sends, and ends when it has sent everything."""
-        if self._may_send():
+        if self._may_emit() and self.world.rng.random() < 0.5:
+            for _ in range(self.world.rng.randint(1, BURST_MAX) if self.world.config.backlog else 1):
+                self.emit()
+        elif self._may_send():
             self.send()
         elif self._work_is_done():
             self.feed(on.WorkEnded())
@@ -292,7 +390,13 @@ class SubtaskProcess:
             limit = min(limit, len(self.handled) + 1)
         return len(self.sent) < limit
 
+    def _may_emit(self) -> bool:
+        emitted = max(map(len, self.emitted.values()), default=0)
+        return self.is_source and bool(self.core.config.receivers) and emitted < self.world.records_wanted
+
     def _work_is_done(self) -> bool:
+        if not self.is_source or self._may_emit():
+            return False
         wanted = self.world.events_wanted
         handled = self.world.config.eager_end or len(self.handled) >= wanted
         return self.world.config.finite and handled and len(self.sent) >= wanted
@@ -329,7 +433,7 @@ class SubtaskProcess:
                     acts.append(Fault(0.15 * world.rate * world.config.raises, self.fail_call))
         else:
             acts += self._between_calls()
-        return acts + self._faults()
+        return acts + self._faults() + self.stalls.actions()
 
     def _between_calls(self) -> list[Action]:
         acts: list[Any] = []
@@ -337,9 +441,18 @@ class SubtaskProcess:
             return [(5.0, self.replace_pen)]
         if self.inbox:
             acts.append((5.0, lambda: self.feed(self.inbox.popleft())))
-        if self._something_to_read():
+        if self._something_to_read() and not self.stalls.on(None):
             acts.append((5.0, self.read))
         running = self.core.running
+        for upstream, data in self.data.items():
+            if self.stalls.on(upstream):
+                continue
+            there = data.reader is not None and not self.world.away
+            partition = self.world.data_partition(upstream, self.subtask)
+            if data.fetched or (there and self.world.more(data.reader, partition)):  # type: ignore[arg-type]
+                acts.append((5.0, self.read_data, upstream))
+        if self.core.aligning is not None and self.world.config.aligned_timeout is not None:
+            acts.append((0.3, lambda: self.feed(on.AlignmentOverdue(self.core.aligning or 0))))
         if self.core.phase is Phase.WAITING and self.world.now >= self._patience_ends():
             acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
         if (
@@ -348,11 +461,15 @@ class SubtaskProcess:
             or self.core.may_end
             or (
                 running is not None
-                and (running.outbox.bytes_waiting or running.handled_through() > running.reported_through)
+                and (
+                    running.outbox.bytes_waiting
+                    or running.outputs.bytes_waiting
+                    or running.handled_through() > running.reported_through
+                )
             )
         ):
             acts.append((1.0, self.turn))
-        if self.core.may_poll and (self._may_send() or self._work_is_done()):
+        if self.core.may_poll and (self._may_emit() or self._may_send() or self._work_is_done()):
             acts.append((1.0, self.poll))
         return acts
 

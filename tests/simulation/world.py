@@ -16,8 +16,18 @@ from penstock.subtask_client.protocol.effects import Departure
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import LogRecord, Partition
 
+from .backlog import strikes
 from .checks import Checks, Violation
-from .configs import DRAIN_STEPS_MAX, HEARTBEAT_TIMEOUT_S, LENGTHS, PAUSES_S, Config
+from .configs import (
+    DRAIN_STEPS_MAX,
+    HEARTBEAT_TIMEOUT_S,
+    LENGTHS,
+    LENGTHS_BACKLOG,
+    PAUSES_S,
+    SPEEDS,
+    SPEEDS_BACKLOG,
+    Config,
+)
 from .coordinator_process import CoordinatorProcess
 from .faults import Fault
 from .pen import Pen
@@ -50,17 +60,19 @@ class World:
         self.faults: list[int] = []
         """The steps at which faults happened."""
         self.settings = config.settings(self.rng)
-        self.chaos = self.rng.choice(LENGTHS) * config.operators
+        self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog else LENGTHS) * config.operators
         self.away_until = self.calm_since = 0.0
         self.outage_to_come = config.outages * self.rng.random() > 0.7
         self.events_wanted = max(3, self.chaos // (30 * config.operators))
+        self.records_wanted = self.events_wanted * (2 if config.backlog else 1)
+        """By one source, to one receiver."""
         self.now = 1.0
         self.lines: list[str] | None = [] if tracing else None
         self.steps = 0
         ids = iter(range(1, 1 << 30))
         self.broker = MemoryBroker(now_ms=self.now_ms, new_id=lambda: f"topic-{next(ids)}")
         self.transport = MemoryTransport(self.broker)
-        self.transport.create_topics(self.settings.topics.specs(self.settings.parallelism))
+        self.transport.create_topics(self.settings.topic_specs)
         self.acks = Partition(self.settings.topics.acks, 0)
         topics = self.settings.topics
         self._event_partitions = {s: Partition(topics.events(s.operator), s.index) for s in self.settings.subtasks()}
@@ -132,6 +144,9 @@ class World:
     def event_partition(self, subtask: SubtaskId) -> Partition:
         return self._event_partitions[subtask]
 
+    def data_partition(self, upstream: str, receiver: SubtaskId) -> Partition:
+        return Partition(self.settings.topics.data(upstream, receiver.operator), receiver.index)
+
     def log(self, partition: Partition, begin: int, end: int) -> list[LogRecord]:
         log = self.broker._log(partition)
         if begin < log.begin and begin < end:
@@ -193,7 +208,7 @@ class World:
                 elif self.rng.random() < 0.5:
                     instance.crash()
 
-    def _spawn_coordinator(self) -> None:
+    def spawn_coordinator(self) -> None:
         self.coordinators.append(CoordinatorProcess(self, f"C{len(self.coordinators) + 1}"))
         self.trace(f"{self.coordinators[-1]} is started")
 
@@ -240,9 +255,9 @@ class World:
         if not self.finished:
             living = [c for c in self.coordinators if c.alive]
             if not any(c.log is None or self._owns_log(c) for c in living):
-                acts.append((2.0, self._spawn_coordinator))
+                acts.append((2.0, self.spawn_coordinator))
             elif len(living) < 3 and faults:
-                acts.append(Fault(0.05 * faults * self.config.coordinator_faults, self._spawn_coordinator))
+                acts.append(Fault(0.05 * faults * self.config.coordinator_faults, self.spawn_coordinator))
         for subtask in self.settings.subtasks():
             mine = [i for i in self.instances if i.alive and i.subtask == subtask]
             needed = subtask not in self._gone and not self.finished
@@ -265,7 +280,7 @@ class World:
             acts.append((0.01, self._command, CommandKind.REQUEST))
             acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
             acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
-        return acts
+        return acts + strikes(self)
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:
         log = coordinator.log
@@ -274,7 +289,8 @@ class World:
     def step(self) -> None:
         self.steps += 1
         self.rng.seed(self._dice + self.steps)
-        self.now += _STEP_AWAY_S if self.away else _STEP_FAULTY_S if self.faulty else _STEP_CALM_S
+        step_s = _STEP_AWAY_S if self.away else _STEP_FAULTY_S if self._hurries else _STEP_CALM_S
+        self.now += step_s / self.config.operators  # the more there is to do, the less time each thing takes
         if self.faulty and self.steps >= self._window:
             self._new_window()
         pool: list[tuple[float, Action]] = [(a[0], a) for a in self.actions()]
@@ -283,7 +299,9 @@ class World:
             if process.frozen_until > self.now:
                 continue
             if self.faulty:
-                speed = self._speed.setdefault(process, self.rng.choice((0, 0.03, 0.3, 1, 1, 1, 1, 2, 3)))
+                speed = self._speed.setdefault(
+                    process, self.rng.choice(SPEEDS_BACKLOG if self.config.backlog else SPEEDS)
+                )
             if speed:
                 pool += [(a[0] * speed, a) for a in process.actions()]
         total = sum(weight for weight, _ in pool)
@@ -299,6 +317,11 @@ class World:
                     act(*arguments)
                 break
         self.checks.after_step()
+
+    @property
+    def _hurries(self) -> bool:
+        """Little is done in the time of a checkpoint; where ranges are to be restored, some must complete."""
+        return self.faulty and not self.config.backlog
 
     def _new_window(self) -> None:
         """Quiet windows with skewed speeds, short bursts of faults between them."""

@@ -53,9 +53,10 @@ from penstock.schemas.acks import (
 )
 from penstock.schemas.events import EventFrame, EventsRecord, Start
 from penstock.schemas.frames import pack, unpack
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.graph import DataPartition
+from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
-from penstock.schemas.state import Sender, StateHandle
+from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender, StateHandle
 from penstock.schemas.status import CommandReply
 
 T = TypeVar("T")
@@ -71,6 +72,15 @@ def job_settings(*operators: OperatorSettings, checkpoint: dict[str, Any] | None
     return JobSettings(
         "job", operators or (OperatorSettings("op", 2),), checkpoint=CheckpointSettings(**given), **changes
     )
+
+
+def channel(sender: SubtaskId, *segments: Segment, sequence: int = 0) -> ChannelPosition:
+    return ChannelPosition(str(sender), segments, sequence)
+
+
+def open_from(begin: int, generation: tuple[int, int]) -> Segment:
+    """What an open position is: (epoch, number) of the generation it was written in; its writer is not known yet."""
+    return Segment(begin, OPEN_END, *generation, NO_ATTEMPT)
 
 
 class Task:
@@ -109,9 +119,19 @@ class Task:
         handled = 0 if stream is None else stream.appended_through
         given = CheckpointAck(
             self.sender, n, StateHandle(5, inline=b"state"), len(log), (), handled,
-            self.sent, (), False, 1,
+            self.sent, self.data_positions(), False, 1,
         )  # fmt: skip
         return replace(given, **changes)
+
+    def data_positions(self) -> tuple[ChannelPosition, ...]:
+        """What it names in its acks: what a test says, else that it has read each of its data partitions to the end."""
+        script, generation = self.script, self.sender.full_generation
+        if self.subtask in script.positions:
+            return script.positions[self.subtask]
+        return tuple(
+            channel(sender, open_from(script.data_end(sender.operator, self.subtask), generation))
+            for sender in script.settings.graph.channels_into(self.subtask)
+        )
 
     def snapshot_taken(self, n: int) -> SnapshotTaken:
         return SnapshotTaken(self.sender, n)
@@ -145,6 +165,10 @@ class Script:
         """The acks topic: append times and records."""
         self.acks_begin = 0
         self.events_log: dict[SubtaskId, list[EventsRecord]] = {s: [] for s in self.settings.subtasks()}
+        self.data: dict[DataPartition, Offsets] = {}
+        """What the data partitions hold; nothing where nothing is said."""
+        self.positions: dict[SubtaskId, tuple[ChannelPosition, ...]] = {}
+        """What a subtask names in its acks, where it is not the ends of its data partitions."""
         self.topic_ids = {"penstock.job.acks": "id-1"}
         self.calls: list[Call] = []
         """Since the last :meth:`forget`."""
@@ -226,6 +250,9 @@ class Script:
         handed = [c for c in self.calls if isinstance(c, effects.CallEvents) and c.operator == operator]
         return [event for call in handed for event in call.events]
 
+    def data_end(self, upstream: str, receiver: SubtaskId) -> int:
+        return self.data.get(DataPartition(upstream, receiver), Offsets(0, 0)).end
+
     def replies(self) -> list[CommandReply]:
         return [effect.reply for effect in self.made(effects.Reply)]
 
@@ -281,7 +308,11 @@ class Script:
         self.all_calls.append(call)
 
     def outcome(self) -> Committed:
-        return Committed({s: len(log) for s, log in self.events_log.items()}, len(self.acks))
+        ends = {partition: there.end for partition, there in self._data().items()}
+        return Committed({s: len(log) for s, log in self.events_log.items()}, len(self.acks), ends)
+
+    def _data(self) -> dict[DataPartition, Offsets]:
+        return {p: self.data.get(p, Offsets(0, 0)) for p in self.settings.graph.data_partitions()}
 
     def completed(self, operator: str, n: int) -> StateCompleted:
         return StateCompleted(operator, n, self.state(operator, n))
@@ -290,7 +321,8 @@ class Script:
         """What a core that starts now finds."""
         offsets = {s: Offsets(0, len(log)) for s, log in self.events_log.items()}
         acks = Offsets(self.acks_begin, len(self.acks))
-        given = Begin(tuple(self.log), dict(self.topic_ids), offsets, acks, WALL_MS + int(1000 * self.now))
+        wall_ms = WALL_MS + int(1000 * self.now)
+        given = Begin(tuple(self.log), dict(self.topic_ids), offsets, acks, wall_ms, data=self._data())
         return replace(given, **changes)
 
     def begin(self, **changes: Any) -> list[Effect]:
@@ -337,6 +369,13 @@ class Script:
     def hello_all(self, run: str = "run-1") -> None:
         for subtask in self.settings.subtasks():
             self.hello(subtask, run)
+
+    def emit_data(self, upstream: str, receiver: SubtaskId, count: int) -> int:
+        """That many records are appended to a data partition; returns its end."""
+        partition = DataPartition(upstream, receiver)
+        there = self.data.get(partition, Offsets(0, 0))
+        self.data[partition] = Offsets(there.begin, there.end + count)
+        return there.end + count
 
     def command(self, kind: CommandKind, operator: str = "", payload: bytes = b"") -> int:
         """Somebody asks for something; returns the command's offset."""

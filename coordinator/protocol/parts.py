@@ -1,0 +1,52 @@
+"""A checkpoint's snapshots in records of bounded size, for the checkpoint log (protocol, section 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ...schemas.checkpoints import CheckpointPart, SubtaskSnapshot
+from ...schemas.ids import SubtaskId
+from .state import JobState, Pending
+
+_EMPTY_BYTES, _SEGMENT_BYTES, _CHANNEL_BYTES, _INBOX_BYTES = 200, 32, 16, 32
+"""What a snapshot, a range, a channel's position and a frame of an inbox take beside their texts, generously."""
+
+
+def parts_of(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
+    """Every subtask's snapshot in records of bounded size; one that had ended keeps the snapshot of its end."""
+    last, number = job.history.last, 0
+    for operator in job.settings.operators:
+        batch: list[SubtaskSnapshot] = []
+        size = 0
+        for index in range(operator.parallelism):
+            subtask = SubtaskId(operator.name, index)
+            snapshot = pending.acks.get(subtask)
+            if snapshot is None:
+                assert last is not None, f"{subtask} neither acknowledged nor finished"
+                # The inbox range of an older savepoint has been handed over since.
+                snapshot = replace(last.subtasks[subtask], inbox=())
+            for weight, piece in _pieces(snapshot, job.room.part_bytes):
+                if batch and size + weight > job.room.part_bytes:
+                    yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+                    number, batch, size = number + 1, [], 0
+                batch.append(piece)
+                size += weight
+        yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+        number += 1
+
+
+def _pieces(snapshot: SubtaskSnapshot, bytes_max: int) -> Iterable[tuple[int, SubtaskSnapshot]]:
+    """A snapshot with its weight. What of a savepoint's inbox does not fit beside it follows in further pieces."""
+    handle, inbox = snapshot.state, snapshot.inbox
+    size = _EMPTY_BYTES + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
+    size += _SEGMENT_BYTES * len(snapshot.event_ranges)
+    size += sum(_CHANNEL_BYTES + len(p.channel) + _SEGMENT_BYTES * len(p.segments) for p in snapshot.data_positions)
+    begin = 0
+    for at, events in enumerate(inbox):
+        weight = _INBOX_BYTES + len(events.payload) + len(events.lengths)
+        if size > _EMPTY_BYTES and size + weight > bytes_max:
+            yield size, replace(snapshot, inbox=inbox[begin:at])
+            snapshot, begin, size = replace(snapshot, state=None, event_ranges=(), data_positions=()), at, _EMPTY_BYTES
+        size += weight
+    yield size, replace(snapshot, inbox=inbox[begin:])

@@ -1,0 +1,201 @@
+"""What a subtask reads: its events partition and, where it has inputs, a data partition for each of them.
+
+Two readers: an event, a marker, a Reset waits behind no backlog of records.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, get_args
+
+from ..schemas import data, events
+from ..schemas.codec import decode
+from ..schemas.errors import PositionUnavailable, UnreadableRecord
+from ..transport.ports import LogRecord, Partition, Reader, Transport
+from .protocol import inputs as on
+
+T = TypeVar("T")
+
+CACHE_BYTES_MAX = 16 * 1024 * 1024
+"""Skipped records are kept up to so many bytes in all, about; what does not fit is read again."""
+RECORD_COST_BYTES = 512
+"""What a record takes in memory beside its value, about."""
+EVENTS_LOOK_S = 0.02
+"""So often the events are looked at while nothing comes of the inputs."""
+DATA_RECORDS_MAX = 64
+"""So many records a poll gives at most where there are inputs: their frames may be large."""
+_EVENTS_RECORDS = get_args(events.EventsRecord)
+_DATA_RECORDS = get_args(data.DataRecord)
+
+
+class _Cache:
+    """Records of one data partition without a hole, from the lowest skipped one on, as far as there was room."""
+
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        self.whole = True
+        """Nothing was read behind the last one that is kept."""
+
+
+class Incoming:
+    """Fetches records ahead, decodes them, and forgets those that a seek or a pause has made void.
+
+    ``patiently`` performs a request again while the broker is away, and returns None when that is given up.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        partition: Partition,
+        inputs: Mapping[str, Partition],
+        log: logging.LoggerAdapter[Any],
+        patiently: Callable[[Callable[[], Any]], Any],
+        cache_bytes_max: int = CACHE_BYTES_MAX,
+    ) -> None:
+        self._transport, self._partition, self._inputs = transport, partition, dict(inputs)
+        self._upstreams = {at: upstream for upstream, at in inputs.items()}
+        self._log, self._patiently = log, patiently
+        self._reader: Reader | None = None
+        self._data_reader: Reader | None = None
+        """None without inputs."""
+        self._events: deque[LogRecord] = deque()
+        self._fetched: deque[LogRecord] = deque()
+        """Of the inputs."""
+        self._paused: set[str] = set()
+        self._caches: dict[str, _Cache] = {}
+        self._cache_room = cache_bytes_max
+        self.reread = 0
+        """Records that an alignment has made it read from the log once more; for tests and benchmarks."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something fetched has not been taken."""
+        return bool(self._events or self._fetched)
+
+    # ---- reading
+
+    def fetch(self, timeout_s: float) -> on.PositionLost | on.DataLost | None:
+        """Waits for records for at most so long, not at all where some wait; what to tell where a position is gone.
+
+        To be called every turn: events are looked for although records wait, and records although events do.
+        """
+        if self._reader is None:
+            return None
+        try:
+            if self._data_reader is None:
+                if not self._events:
+                    self._events.extend(self._reader.poll(timeout_s))
+            else:
+                self._fetch_both(self._reader, self._data_reader, timeout_s)
+        except PositionUnavailable as error:
+            return self._lost(error)
+        return None
+
+    def _fetch_both(self, events: Reader, data: Reader, timeout_s: float) -> None:
+        ends_at = time.monotonic() + timeout_s
+        while True:
+            if not self._events:
+                self._events.extend(events.poll(0))
+            left_s = 0.0 if self.waiting else max(0.0, ends_at - time.monotonic())
+            if not self._fetched:
+                self._fetched.extend(data.poll(min(left_s, EVENTS_LOOK_S), DATA_RECORDS_MAX))
+            if self.waiting or left_s <= 0:
+                return
+
+    def _lost(self, error: PositionUnavailable) -> on.PositionLost | on.DataLost | None:
+        if error.partition is not None and (upstream := self._upstreams.get(Partition(*error.partition))) is not None:
+            return on.DataLost(upstream, str(error))
+        begin = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].begin)
+        return None if begin is None else on.PositionLost(begin, str(error))
+
+    def take(self) -> tuple[on.Input, LogRecord]:
+        """The next record as the core is told of it, and as it was fetched; events first."""
+        record = (self._events or self._fetched).popleft()
+        upstream = self._upstreams.get(record.partition)
+        try:
+            decoded = decode(record.value)
+            if not isinstance(decoded, _EVENTS_RECORDS if upstream is None else _DATA_RECORDS):
+                raise UnreadableRecord(f"a {type(decoded).__name__}, which does not belong on this topic")
+        except UnreadableRecord as error:
+            self._log.warning("offset %d of %s is kept out: %s", record.offset, record.partition, error)
+            if upstream is None:
+                return on.RecordUnreadable(record.offset), record
+            return on.DataUnreadable(upstream, record.offset), record
+        if upstream is None:
+            return on.RecordRead(record.offset, decoded), record
+        return on.DataRead(upstream, record.offset, decoded), record
+
+    # ---- where to read on
+
+    def seek(self, offset: int) -> None:
+        """In the events partition."""
+        self._events.clear()
+        if self._reader is not None:
+            self._reader.seek(self._partition, offset)
+            return
+        self._reader = self._patiently(lambda: self._transport.reader({self._partition: offset}))
+        if self._inputs and self._reader is not None:
+            self._data_reader = self._patiently(self._open_data)
+
+    def _open_data(self) -> Reader:
+        reader = self._transport.reader(dict.fromkeys(self._upstreams, 0))
+        for partition in self._upstreams:
+            reader.pause(partition)
+        self._paused = set(self._inputs)
+        return reader
+
+    def seek_data(self, upstream: str, offset: int) -> None:
+        """In the data partition of that input; reading there goes on."""
+        if self._data_reader is None:  # given up: this instance is to leave
+            return
+        partition = self._inputs[upstream]
+        cache = self._uncached(upstream)
+        paused = upstream in self._paused
+        self._paused.discard(upstream)
+        if cache is None or cache.records[0].offset != offset:
+            self._forget(partition)
+            self._data_reader.seek(partition, offset)
+            return
+        if paused or not cache.whole:
+            self._forget(partition)
+            self._data_reader.seek(partition, cache.records[-1].offset + 1)
+        self._fetched.extendleft(reversed(cache.records))
+
+    def pause_data(self, upstream: str) -> None:
+        if self._data_reader is None:
+            return
+        self._paused.add(upstream)
+        self._forget(self._inputs[upstream])
+        self._data_reader.pause(self._inputs[upstream])
+
+    def _forget(self, partition: Partition) -> None:
+        if any(record.partition == partition for record in self._fetched):
+            self._fetched = deque(record for record in self._fetched if record.partition != partition)
+
+    # ---- the cache of what an alignment skips
+
+    def keep(self, upstream: str, record: LogRecord) -> None:
+        """``record``, or one read before it since the last seek, will be wanted again."""
+        cache = self._caches.setdefault(upstream, _Cache())
+        cost = RECORD_COST_BYTES + len(record.value or b"")
+        if cache.whole and cost <= self._cache_room:
+            self._cache_room -= cost
+            cache.records.append(record)
+        else:
+            cache.whole = False
+            self.reread += 1
+
+    def _uncached(self, upstream: str) -> _Cache | None:
+        cache = self._caches.pop(upstream, None)
+        if cache is None or not cache.records:
+            return None
+        self._cache_room += sum(RECORD_COST_BYTES + len(record.value or b"") for record in cache.records)
+        return cache
+
+    def close(self) -> None:
+        for reader in (self._reader, self._data_reader):
+            if reader is not None:
+                reader.close()

@@ -1,0 +1,234 @@
+"""When a subtask takes its snapshot: once every channel has delivered the checkpoint, or once one has (section 9).
+
+The events partition is one channel (its marker), every sender of an input another (its barrier); the end of a sender
+counts as its barrier for every checkpoint.
+
+* *Aligned*: a channel that has delivered is blocked. Its records are skipped, the lowest skipped offset is remembered,
+  and read again once the snapshot is taken; positions keep everything else from being handled twice. Start, Reset,
+  CheckpointAborted and Stop are obeyed meanwhile ◆. So an alignment costs no memory, however long it takes.
+* *Unaligned*: the snapshot is taken at the first delivery. What stands between it and the barrier of each slower
+  channel belongs to the checkpoint as a range; the ack follows when all have delivered.
+* A delivery of a newer checkpoint on a channel that has not delivered an older one gives that one up.
+
+A subtask without inputs has one channel: then both are the same, and nothing is ever blocked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ...schemas.acks import CheckpointDecline
+from ...schemas.ids import SubtaskId
+from ...schemas.state import Sender
+from . import acking
+from . import effects as do
+from .effects import Effect
+from .reading import Dropped
+from .snapshots import Cut
+
+if TYPE_CHECKING:
+    from ...schemas.data import Barrier, ChannelEnded
+    from ...schemas.events import TriggerCheckpoint
+    from .channels import Channel, Inputs
+    from .core import SubtaskCore
+    from .running import Running
+
+Who = SubtaskId | None
+"""A channel: its sender, None for the events partition."""
+
+
+@dataclass(slots=True)
+class Alignment:
+    """A checkpoint that waits for deliveries before its snapshot."""
+
+    id: int
+    savepoint: bool
+    delivered: set[Who] = field(default_factory=set)
+    """Blocked; never all channels at once."""
+    event_position: int = 0
+    """Behind the marker, once that has been read."""
+    skipped_events: int | None = None
+    """Lowest skipped offset of the events partition."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """The same of the data partitions, by upstream operator."""
+
+
+def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
+    """Whether this checkpoint's marker or barrier on this channel counts: not dead, not delivered, not aborted."""
+    part = running.checkpoints.parts.get(checkpoint_id)
+    return running.checkpoints.wants(checkpoint_id) or (part is not None and who in part.missing)
+
+
+def marker(core: SubtaskCore, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
+    """``TriggerCheckpoint`` has been read, and its sequence is right."""
+    n = record.checkpoint_id
+    if record.stop and running.checkpoints.wants(n) and not _is_older(running, n):
+        running.stopping = n, offset
+    return _delivered(core, running, None, n, offset, running.sender, savepoint=record.savepoint)
+
+
+def barrier(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: Barrier) -> list[Effect]:
+    who, n = channel.sender, record.checkpoint_id
+    return _delivered(core, running, who, n, offset, record.sender, savepoint=record.savepoint)
+
+
+def ended(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: ChannelEnded) -> list[Effect]:
+    """The sender is done: it delivers nothing more, and nothing waits for it."""
+    channel.end()
+    effects: list[Effect] = []
+    for n, part in list(running.checkpoints.parts.items()):
+        if channel.sender in part.missing:
+            part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
+            effects += acking.delivered(running, n, channel.sender)
+    effects += _snapshot_if_complete(core, running)
+    return [*effects, *_pause_if_blocked(running, channel.sender.operator)]
+
+
+def _is_older(running: Running, n: int) -> bool:
+    return running.alignment is not None and running.alignment.id > n
+
+
+def _behind(core: SubtaskCore, running: Running, marker: int | None) -> int:
+    """The event position of a snapshot taken now: behind its marker, where that has been read. What was skipped
+    behind the subtask's end has not been handled."""
+    skipped_from = running.reading.skipped_from
+    if skipped_from is not None:
+        return skipped_from
+    return core.position if marker is None else marker + 1
+
+
+def _delivered(
+    core: SubtaskCore, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool
+) -> list[Effect]:
+    """The marker or barrier of ``n``, written ``by`` that attempt, stands at ``offset``."""
+    checkpoints = running.checkpoints
+    if (part := checkpoints.parts.get(n)) is not None and who in part.missing:
+        effects = _give_up_older(core, running, who, n)
+        if who is not None or not part.cut.finished:
+            part.cut = part.cut.closed(who, offset, by, ended=False)
+        return [*effects, *acking.delivered(running, n, who)]
+    if not checkpoints.wants(n) or _is_older(running, n):
+        return core.drop(Dropped.DEAD_MARKER)
+    effects = _give_up_older(core, running, who, n)
+    if core.config.unaligned and not savepoint:
+        missing = _required(running) - {who}
+        event_position = _behind(core, running, offset if who is None else None)
+        return [*effects, _cut(core, running, n, event_position, missing, savepoint=False)]
+    alignment = running.alignment
+    if alignment is None:
+        alignment = running.alignment = Alignment(n, savepoint)
+    alignment.delivered.add(who)
+    if who is None:
+        alignment.event_position = _behind(core, running, offset)
+    effects += _snapshot_if_complete(core, running)
+    return effects if who is None else [*effects, *_pause_if_blocked(running, who.operator)]
+
+
+def _pause_if_blocked(running: Running, upstream: str) -> list[Effect]:
+    """All that could come on that partition would be skipped."""
+    alignment, inputs = running.alignment, running.inputs
+    if alignment is None or upstream in inputs.paused:
+        return []
+    if not all(c.ended or c.sender in alignment.delivered for c in inputs.of(upstream)):
+        return []
+    inputs.paused.add(upstream)
+    return [do.PauseData(upstream)]
+
+
+def _required(running: Running) -> set[Who]:
+    return {None, *running.inputs.open}
+
+
+def _give_up_older(core: SubtaskCore, running: Running, who: Who, n: int) -> list[Effect]:
+    """What waits for an older delivery on this channel waits for ever."""
+    effects: list[Effect] = []
+    alignment = running.alignment
+    if alignment is not None and alignment.id < n:
+        effects.append(do.Write(CheckpointDecline(running.sender, alignment.id, f"{n} came before it on a channel")))
+        if running.stopping is not None and running.stopping[0] == alignment.id:
+            running.stopping = None
+        effects += unblock(core, running)
+    for older, part in list(running.checkpoints.parts.items()):
+        if older < n and who in part.missing:
+            effects += acking.give_up(running, older, f"{n} came before it on a channel")
+    return effects
+
+
+def _snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
+    alignment = running.alignment
+    if alignment is None or not alignment.delivered >= _required(running):
+        return []
+    return _cut_of_alignment(core, running, alignment)
+
+
+def _cut_of_alignment(core: SubtaskCore, running: Running, alignment: Alignment) -> list[Effect]:
+    missing = _required(running) - alignment.delivered
+    event_position = _behind(core, running, None) if None in missing else alignment.event_position
+    effects = unblock(core, running) if running.stopping is None else _stay_blocked(running, alignment)
+    cut = _cut(core, running, alignment.id, event_position, missing, savepoint=alignment.savepoint)
+    return [*effects, cut]
+
+
+def overdue(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+    """The alignment turns unaligned: what its slower channels still owe becomes ranges."""
+    alignment = running.alignment
+    if alignment is None or alignment.id != checkpoint_id or alignment.savepoint:
+        return []
+    return _cut_of_alignment(core, running, alignment)
+
+
+def unblock(core: SubtaskCore, running: Running) -> list[Effect]:
+    """Goes back to what was skipped."""
+    alignment, running.alignment = running.alignment, None
+    if alignment is None:
+        return []
+    effects: list[Effect] = []
+    if alignment.skipped_events is not None:
+        core.position = alignment.skipped_events
+        effects.append(do.Seek(core.position))
+    inputs = running.inputs
+    for upstream, offset in alignment.skipped.items():
+        inputs.positions[upstream] = offset
+    inputs.paused.update(alignment.skipped)
+    return [*effects, *_resume(inputs)]
+
+
+def _stay_blocked(running: Running, alignment: Alignment) -> list[Effect]:
+    """Behind the snapshot of a stopping savepoint nothing is handled."""
+    running.alignment = None
+    inputs = running.inputs
+    inputs.positions.update(alignment.skipped)
+    inputs.paused.update(inputs.upstreams)
+    return [do.PauseData(upstream) for upstream in inputs.upstreams]
+
+
+def go_on_behind_stop(core: SubtaskCore, running: Running) -> list[Effect]:
+    """That savepoint has been aborted: right behind its marker, and where the inputs stood, the work goes on."""
+    assert running.stopping is not None
+    core.position, running.stopping = running.stopping[1] + 1, None
+    inputs = running.inputs
+    return [do.Seek(core.position), *_resume(inputs)]
+
+
+def _resume(inputs: Inputs) -> list[Effect]:
+    """Reads on wherever something is still to come."""
+    resumed = [u for u in sorted(inputs.paused) if any(not channel.ended for channel in inputs.of(u))]
+    inputs.paused.clear()
+    return [do.SeekData(upstream, inputs.positions[upstream]) for upstream in resumed]
+
+
+def _cut(
+    core: SubtaskCore, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool
+) -> Effect:
+    reading = running.reading
+    cut = Cut(
+        checkpoint_id=n,
+        event_position=event_position,
+        event_ranges=reading.left_at(event_position),
+        handled_through=reading.handled_through,
+        finished=core.finished,
+        data_positions=running.inputs.named(),
+    )
+    running.checkpoints.begin(cut, missing, savepoint=savepoint)
+    return running.begin_call(do.TakeSnapshot(n))

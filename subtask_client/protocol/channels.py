@@ -1,0 +1,146 @@
+"""What the senders of a subtask's inputs have to say, as one Start reads it (protocol, section 9).
+
+Each input is one partition of a data topic, and each sender a channel in it. A channel has a position: older ranges,
+then an open one. In a range the frames of the attempt and generation that it names count, and nothing but frames and
+the end; behind its open position those of the own generation. What lies below, between, or of another generation is
+somebody's past.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from ...schemas.data import DataRecord
+from ...schemas.events import Start
+from ...schemas.ids import Generation, SubtaskId
+from ...schemas.state import OPEN_END, ChannelPosition, Segment, Sender
+from .reading import Dropped
+
+
+class Channel:
+    """One sender's records. Its position only rises."""
+
+    __slots__ = ("_expected", "_from", "ended", "generation", "position", "ranges", "sender")
+
+    def __init__(self, sender: SubtaskId, named: ChannelPosition, generation: Generation) -> None:
+        self.sender = sender
+        self.generation = generation
+        """Whose frames count behind the open position: the reader's own."""
+        closed = sorted((s for s in named.segments if s.end != OPEN_END), key=lambda s: s.begin)
+        opened = next((s.begin for s in named.segments if s.end == OPEN_END), None)
+        self.ranges = deque(s for s in closed if s.end > s.begin)
+        """Not yet read to their end; in order, disjoint, all below the open position."""
+        self.ended = opened is None and not self.ranges
+        """The sender has finished: nothing more comes."""
+        behind = max((s.end for s in self.ranges), default=0)
+        self.position = max(opened, behind) if opened is not None else behind
+        """Where the open part begins, and from then on the next offset in it that counts."""
+        self._from: tuple[int, int, int] | None = _origin(self.ranges[0]) if self.ranges else None
+        self._expected = named.sequence if self.ranges else 0
+
+    @property
+    def next_position(self) -> int:
+        return self.ranges[0].begin if self.ranges else self.position
+
+    def refusal(self, offset: int, sender: Sender) -> Dropped | None:
+        """Why a record at ``offset`` does not count for this channel; None where it does."""
+        while self.ranges and offset >= self.ranges[0].end:
+            self.ranges.popleft()
+        if self.ranges:
+            if offset < self.ranges[0].begin:
+                return Dropped.OUTSIDE_RANGES
+            return None if _origin(self.ranges[0]) == _origin(sender) else Dropped.OTHER_GENERATION
+        if self.ended or offset < self.position:
+            return Dropped.ALREADY_READ
+        return None if sender.full_generation == self.generation else Dropped.OTHER_GENERATION
+
+    def in_range(self, offset: int) -> bool:
+        """Whether ``offset`` lies in an older range; asked behind :meth:`refusal`."""
+        return bool(self.ranges) and offset >= self.ranges[0].begin
+
+    def due(self, sender: Sender) -> int:
+        """Sequence that the next record of that attempt and generation must carry."""
+        return self._expected if self._from == _origin(sender) else 0
+
+    def advance(self, offset: int, sender: Sender, sequence: int) -> None:
+        """The record at ``offset`` is done with."""
+        self._from, self._expected = _origin(sender), sequence + 1
+        if self.in_range(offset):
+            first = self.ranges[0]
+            rest = Segment(offset + 1, first.end, first.epoch, first.generation, first.attempt)
+            if rest.begin < rest.end:
+                self.ranges[0] = rest
+            else:
+                self.ranges.popleft()
+        else:
+            self.position = offset + 1
+
+    def end(self) -> None:
+        self.ended = True
+        self.ranges.clear()
+
+    def named(self) -> ChannelPosition:
+        """Where it stands: what a snapshot taken now must name."""
+        if self.ended:
+            return ChannelPosition(str(self.sender), (), 0)
+        opened = Segment(self.position, OPEN_END, *self.generation, attempt=NO_SENDER)
+        if self.ranges:
+            begun = self._from == _origin(self.ranges[0])
+        else:
+            begun = self._from is not None and self._from[:2] == self.generation
+        return ChannelPosition(str(self.sender), (*self.ranges, opened), self._expected if begun else 0)
+
+
+NO_SENDER = -1
+"""In an open segment: which attempt will write there is not known yet."""
+
+
+class Inputs:
+    """The channels of all inputs, and how far each data partition has been read."""
+
+    def __init__(self, start: Start, senders: Sequence[SubtaskId]) -> None:
+        named = {position.channel: position for position in start.data_positions}
+        self.channels = {s: Channel(s, named[str(s)], start.full_generation) for s in senders}
+        self.positions: dict[str, int] = {}
+        """By upstream operator: the next offset of its data partition to be read."""
+        self.paused: set[str] = set()
+        """Upstream operators whose partition is not read at the moment."""
+        for upstream in self.upstreams:
+            self.positions[upstream] = min((c.next_position for c in self.of(upstream) if not c.ended), default=0)
+
+    @property
+    def upstreams(self) -> list[str]:
+        return list(dict.fromkeys(sender.operator for sender in self.channels))
+
+    def of(self, upstream: str) -> list[Channel]:
+        return [channel for sender, channel in self.channels.items() if sender.operator == upstream]
+
+    @property
+    def open(self) -> set[SubtaskId]:
+        """Senders that have not ended."""
+        return {sender for sender, channel in self.channels.items() if not channel.ended}
+
+    def channel_of(self, upstream: str, record: DataRecord) -> Channel | None:
+        sender = record.sender.subtask_id
+        return self.channels.get(sender) if sender.operator == upstream else None
+
+    def named(self) -> tuple[ChannelPosition, ...]:
+        return tuple(channel.named() for channel in self.channels.values())
+
+
+def closed(named: ChannelPosition, end: int, by: Sender, *, ended: bool) -> ChannelPosition:
+    """A position named by an unaligned snapshot, closed at ``end``: where the barrier (or the sender's end) stands.
+
+    ``by`` is who wrote that; what lies between belongs to the checkpoint as a range, and the next part begins behind.
+    """
+    *closed, opened = named.segments
+    if end > opened.begin:
+        closed.append(Segment(opened.begin, end, by.epoch, by.generation, by.attempt))
+    if not ended:
+        closed.append(Segment(end + 1, OPEN_END, opened.epoch, opened.generation, NO_SENDER))
+    return ChannelPosition(named.channel, tuple(closed), named.sequence)
+
+
+def _origin(who: Segment | Sender) -> tuple[int, int, int]:
+    return who.epoch, who.generation, who.attempt

@@ -1,0 +1,108 @@
+"""Records of other operators, as they are read: which count, and what each kind of them does (section 9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_never
+
+from ...schemas.data import Barrier, ChannelEnded, DataRecord, RecordFrame
+from ...schemas.errors import SequenceGap, UnreadableRecord
+from ...schemas.frames import unpack
+from . import alignment
+from . import effects as do
+from .effects import Effect
+from .inputs import DataRead
+from .reading import Dropped
+
+if TYPE_CHECKING:
+    from .channels import Channel
+    from .core import SubtaskCore
+    from .running import Running
+
+
+def begin_reading(running: Running) -> list[Effect]:
+    """The restored ranges of the events partition have been read: no snapshot ever falls into them."""
+    running.reads_data = True
+    inputs = running.inputs
+    return [do.SeekData(u, inputs.positions[u]) for u in inputs.upstreams if any(not c.ended for c in inputs.of(u))]
+
+
+def read(core: SubtaskCore, running: Running | None, event: DataRead) -> list[Effect]:
+    upstream, offset, record = event.upstream, event.offset, event.record
+    if running is None or not running.reads_data or upstream in running.inputs.paused:
+        return core.drop(Dropped.ALREADY_READ)
+    inputs = running.inputs
+    if offset < inputs.positions[upstream]:
+        return core.drop(Dropped.ALREADY_READ)
+    assert running.call is None, f"a record was fed during {running.call}"
+    inputs.positions[upstream] = offset + 1
+    if core.lost is not None:
+        return core.drop(Dropped.POSITION_LOST)
+    channel = inputs.channel_of(upstream, record)
+    if channel is None:
+        return core.drop(Dropped.OTHER_SENDER)
+    if refusal := channel.refusal(offset, record.sender):
+        return core.drop(refusal)
+    aligning = running.alignment
+    if aligning is not None and channel.sender in aligning.delivered:
+        # What counts, and is not below any position that a snapshot names: a completed checkpoint truncates the rest.
+        aligning.skipped.setdefault(upstream, offset)
+        return core.drop(Dropped.BLOCKED)
+    if (expected := channel.due(record.sender)) != record.sequence:
+        return _gap(core, channel, offset, expected, record)
+    return _take(core, running, channel, offset, record)
+
+
+def _take(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: DataRecord) -> list[Effect]:
+    match record:
+        case RecordFrame():
+            try:
+                records = unpack(record.count, record.lengths, record.payload)
+            except UnreadableRecord:  # the sequence check of the next one tells that records are missing
+                return core.drop(Dropped.UNREADABLE)
+            if not records:
+                channel.advance(offset, record.sender, record.sequence)
+                return []
+            running.taking = channel, offset, record
+            return [running.begin_call(do.HandleRecords(channel.sender, records, offset))]
+        case Barrier():
+            void = channel.in_range(offset)
+            channel.advance(offset, record.sender, record.sequence)
+            return (
+                core.drop(Dropped.VOID_CONTROL) if void else alignment.barrier(core, running, channel, offset, record)
+            )
+        case ChannelEnded():
+            channel.advance(offset, record.sender, record.sequence)
+            return alignment.ended(core, running, channel, offset, record)
+        case _:
+            assert_never(record)
+
+
+def handled(running: Running) -> None:
+    """The records under way have been handled."""
+    running.end_call(do.HandleRecords)
+    assert running.taking is not None
+    (channel, offset, frame), running.taking = running.taking, None
+    channel.advance(offset, frame.sender, frame.sequence)
+
+
+def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
+    """What has become due between two calls into user code."""
+    if running.call is not None or not running.inputs.channels or core.lost is not None:
+        return []
+    if not running.reads_data and not running.reading.ranges:
+        return begin_reading(running) + follow_up(core, running)
+    if running.told_ended or not running.reads_data or running.inputs.open or running.stopping is not None:
+        return []
+    if core.position <= running.reading.offset:
+        return []  # the end comes behind the own Start, and in one step with what is emitted here ◆
+    running.told_ended = True
+    return [running.begin_call(do.EndInputs())]
+
+
+def _gap(core: SubtaskCore, channel: Channel, offset: int, expected: int, record: DataRecord) -> list[Effect]:
+    gap = SequenceGap(
+        f"{core.who()}: records from {channel.sender} are missing or repeated: expected sequence {expected} of its"
+        f" generation {record.sender.full_generation}, but the {type(record).__name__} at offset {offset} has"
+        f" {record.sequence}; the log was truncated, or something else writes to it"
+    )
+    return [do.Report(gap), *core.fail(str(gap))]

@@ -1,0 +1,179 @@
+"""Data channels that keep a job from starting: clear errors, and nothing changed (protocol, sections 4, 9 and 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.coordinator.protocol.core import CoordinatorCore
+from penstock.coordinator.protocol.inputs import Offsets, Restore
+from penstock.schemas.errors import JobRefused
+from penstock.schemas.graph import Partitioning
+from penstock.schemas.settings import OperatorSettings
+
+from .data_jobs import (
+    A0,
+    A1,
+    B0,
+    B1,
+    FOREVER,
+    RANGE,
+    TO_B0,
+    TO_B1,
+    at,
+    floors,
+    hello_all,
+    operator,
+    pair,
+    replace_coordinator,
+    started,
+    unaligned,
+)  # fmt: skip
+from .driver import Script, channel, job_settings, open_from
+
+# ---- what refuses a start
+
+
+def refused(script: Script, match: str, **changes: Any) -> None:
+    """A core that starts now is refused; the error says what is wrong, and nothing has been committed."""
+    log = list(script.log)
+    core = CoordinatorCore(script.settings, "second")
+    with pytest.raises(JobRefused, match=match):
+        core.handle(script.beginning(**changes), script.now)
+    assert script.log == log
+    assert not core.job.began
+
+
+def test_a_range_that_was_truncated_away_refuses() -> None:
+    """Section 11: error names topic, partition, wanted and available offsets, and the way out."""
+    script = pair()
+    n = unaligned(script)
+    script.data[TO_B0] = Offsets(5, 12)
+    refused(
+        script,
+        rf"checkpoint {n} of job job needs penstock\.job\.a\.b\.data\[0\] from offset 4, and it holds offsets 5 to 12"
+        r"\. Start from another checkpoint \(penstock checkpoints job\), or with --fresh",
+    )
+
+
+def test_a_range_of_the_second_partition_is_looked_for_there() -> None:
+    """Section 11: the error names the partition."""
+    script = pair()
+    script.emit_data("a", B1, 12)
+    script.positions[B1] = (channel(A0, *at(12)), channel(A1, *at(12, RANGE)))
+    script.checkpoint()
+    script.data[TO_B1] = Offsets(12, 12)
+    refused(script, r"needs penstock\.job\.a\.b\.data\[1\] from offset 4, and it holds offsets 12 to 12")
+
+
+def test_a_range_that_begins_behind_the_end_refuses() -> None:
+    """Section 11: the log was lost."""
+    script = pair()
+    unaligned(script)
+    script.data[TO_B0] = Offsets(0, 2)
+    refused(script, r"a\.b\.data\[0\] from offset 4, and it holds offsets 0 to 2")
+
+
+@pytest.mark.parametrize("end", [4, 8])
+def test_a_range_whose_end_is_gone_refuses(end: int) -> None:
+    """Section 11: the log lost its tail; G5."""
+    script = pair()
+    unaligned(script)
+    script.data[TO_B0] = Offsets(0, end)
+    refused(script, rf"a\.b\.data\[0\].*offsets 0 to {end}")
+
+
+def test_an_open_position_behind_the_end_refuses() -> None:
+    """Section 11: the log lost its tail; G5. Unlike events, data channels go on from it in the new epoch."""
+    script = pair()
+    script.emit_data("a", B0, 12)
+    script.checkpoint()
+    script.data[TO_B0] = Offsets(0, 7)
+    refused(script, r"a\.b\.data\[0\].*12.*offsets 0 to 7")
+
+
+def test_an_open_position_that_was_truncated_away_need_not_be_there() -> None:
+    """Section 7.9: what stands behind it is void in the new epoch."""
+    script = pair()
+    script.emit_data("a", B0, 12)
+    script.checkpoint()
+    script.data[TO_B0] = Offsets(20, 20)
+    replace_coordinator(script)
+    assert set(started(script).values()) == {(open_from(20, (1, 0)),)}
+
+
+def test_a_data_topic_that_was_deleted_and_created_again_refuses() -> None:
+    """Section 4: changed topic ids."""
+    script = Script(operator("a", 2), operator("b", 2, "a"))
+    script.topic_ids["penstock.job.a.b.data"] = "id-7"
+    script.begin()
+    refused(
+        script,
+        r"topic penstock\.job\.a\.b\.data is not the one that job job used .*\(id id-8, was id-7\).*penstock purge",
+        topic_ids={**script.topic_ids, "penstock.job.a.b.data": "id-8"},
+    )
+
+
+def test_an_empty_checkpoint_log_beside_data_refuses() -> None:
+    """Section 4: the log was lost; the events topics may be as empty as it."""
+    script = Script(operator("a", 2), operator("b", 2, "a"))
+    script.emit_data("a", B1, 1)
+    refused(script, r"checkpoint log of job job is empty.*\(a to b/1\).*penstock purge")
+
+
+def test_a_fresh_start_needs_no_data() -> None:
+    """Section 11: the way out."""
+    script = pair()
+    unaligned(script)
+    script.data[TO_B0] = Offsets(30, 30)
+    script.restart(restore=Restore.FRESH)
+    hello_all(script)
+    assert set(started(script).values()) == {(open_from(30, (2, 0)),)}
+
+
+# ---- a graph that does not fit the checkpoint
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 2), (1, 2), (2, 3), (2, 1)])
+def test_another_parallelism_of_sender_or_receiver_refuses(a: int, b: int) -> None:
+    """Section 9: channels and key groups would not be those of the checkpoint."""
+    script = pair()
+    unaligned(script)
+    script.settings = job_settings(operator("a", a), operator("b", b, "a"))
+    refused(script, "states cannot be redistributed", events={s: Offsets(0, 0) for s in script.settings.subtasks()})
+
+
+def no_edge() -> list[OperatorSettings]:
+    return [operator("a", 2), operator("b", 2)]
+
+
+def no_sender() -> list[OperatorSettings]:
+    return [operator("b", 2)]
+
+
+def forward_now() -> list[OperatorSettings]:
+    return [operator("a", 2), operator("b", 2, "a", by=Partitioning.FORWARD)]
+
+
+@pytest.mark.parametrize("now", [no_edge, no_sender, forward_now])
+def test_a_range_of_a_channel_that_the_job_no_longer_has_refuses(now: Callable[[], list[OperatorSettings]]) -> None:
+    """G2, G5: what the range holds belongs to the checkpoint and would never be handled."""
+    script = pair()
+    script.emit_data("a", B0, 12)
+    script.positions[B0] = (channel(A0, *at(12)), channel(A1, *at(12, RANGE)))
+    n = script.checkpoint()
+    script.settings = job_settings(*now())
+    refused(script, rf"checkpoint {n} .*a/1.*b/0", events={s: Offsets(0, 9) for s in script.settings.subtasks()})
+
+
+def test_an_operator_that_is_gone_takes_its_own_ranges_along() -> None:
+    """Section 8: what belonged to it alone is dropped; its senders go on."""
+    script = pair()
+    n = unaligned(script)
+    script.restart(job_settings(operator("a", 2), restart=FOREVER))
+    script.hello_all()
+    assert script.task(A0).start.checkpoint_id == n
+    assert script.checkpoint() > n
+    assert floors(script) == {}
