@@ -1,42 +1,53 @@
-"""Records per second over a data channel, beside raw confluent-kafka; and what a long alignment costs in memory."""
+"""Records per second over a data channel, beside raw confluent-kafka that moves frames of the same size."""
 
 from __future__ import annotations
 
 import multiprocessing
-import os
+import random
 import statistics
 import struct
-import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
-from pathlib import Path
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from penstock.job import Job
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Idle, Progress, Subtask
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
+from penstock.transport.ports import Partition
 
 from . import raw
 from .events import SIZE, Figure
 from .job import DEADLINE_S, Sender
 
+BATCH = 600
+"""Records that a source emits to each receiver in one turn: so many make a frame."""
 _DONE = struct.Struct("<dd")
-_BATCH = 600
+_KEY_BYTES = 8
+_KEYS = 300
+"""Of each receiver: so that all get the same number of records."""
+
+Coordinators: TypeAlias = Mapping[str, Sender]
+Target: TypeAlias = Callable[[Job, SubtaskId, str, str], None]
+"""Runs a subtask in a process of its own: of this job, which one, on which broker, in which run."""
 
 
 class Source(Subtask):
-    """Emits so many records as its coordinator says. Told 0, it holds up its next snapshot until it is told again."""
+    """Emits so many records as its coordinator says, each of the payloads as often as the others."""
+
+    def __init__(self, payloads: list[bytes], receivers: int) -> None:
+        self.payloads, self.batch = payloads, BATCH * receivers
+        self.next = self.left = 0
 
     def open(self, context: Context) -> None:
         self.context = context
-        self.left = 0
-        self.payload = bytes(SIZE)
 
     def handle_operator_event(self, event: bytes) -> None:
         self.left = int.from_bytes(event, "little")
@@ -44,28 +55,24 @@ class Source(Subtask):
     def poll(self) -> Progress | Idle:
         if not self.left:
             return Idle()
-        count = min(_BATCH, self.left)
-        emit, payload = self.context.emit, self.payload
+        count = min(self.batch, self.left)
+        emit, payloads, number = self.context.emit, self.payloads, self.next
         for _ in range(count):
-            emit(payload)
+            emit(payloads[number])
+            number = number + 1 if number + 1 < len(payloads) else 0
+        self.next = number
         self.left -= count
         return Progress()
-
-    def snapshot_state(self, checkpoint_id: int) -> None:
-        hold = os.environ.get("PENSTOCK_BENCH_HOLD")
-        if hold is not None and self.context.subtask == 1:
-            while not Path(hold).exists():
-                time.sleep(0.05)
 
 
 class Sink(Subtask):
     """Counts, and tells when it has seen what it was to expect."""
 
-    expected = 0
+    def __init__(self, expected: int) -> None:
+        self.left = expected
 
     def open(self, context: Context) -> None:
         self.context = context
-        self.left = self.expected
 
     def process(self, record: bytes, input: str) -> None:
         self.left -= 1
@@ -73,16 +80,61 @@ class Sink(Subtask):
             self.context.send_event_to_coordinator(_DONE.pack(time.monotonic(), 0.0))
 
 
-def _bare(name: str, sources: int, interval: float | None, coordinators: dict[str, Sender]) -> Job:
-    job = Job(name, checkpoint=CheckpointSettings(interval=interval, timeout=DEADLINE_S))
-    made = {operator: (lambda sender=sender: sender) for operator, sender in coordinators.items()}
-    source = job.operator("source", subtask=Source, coordinator=made.get("source"), parallelism=sources)
-    job.operator("sink", subtask=Sink, coordinator=made.get("sink"), parallelism=1, inputs=[source.rebalance()])
+def key_of(record: bytes) -> bytes:
+    return record[:_KEY_BYTES]
+
+
+def payloads_for(receivers: int, groups: int) -> list[bytes]:
+    """Records of so many keys for each receiver, in a random order that is always the same."""
+    by_receiver: dict[int, list[bytes]] = {receiver: [] for receiver in range(receivers)}
+    number = 0
+    while any(len(keys) < _KEYS for keys in by_receiver.values()):
+        key = number.to_bytes(_KEY_BYTES, "little")
+        keys = by_receiver[subtask_of_group(key_group(key, groups), groups, receivers)]
+        if len(keys) < _KEYS:
+            keys.append(key)
+        number += 1
+    payloads = [key + bytes(SIZE - _KEY_BYTES) for keys in by_receiver.values() for key in keys]
+    random.Random(0).shuffle(payloads)
+    return payloads
+
+
+class Way(NamedTuple):
+    parallelism: int
+    interval: float | None = None
+    unaligned: bool = False
+
+
+class Measured(NamedTuple):
+    per_second: float
+    checkpoints: int
+    """Completed within the time that was measured."""
+    frame: int
+    """Records in a frame, the mean."""
+
+
+def _job(name: str, way: Way, per_sink: int, coordinators: Coordinators) -> Job:
+    n = way.parallelism
+    job = Job(name, checkpoint=CheckpointSettings(interval=way.interval, unaligned=way.unaligned, timeout=DEADLINE_S))
+    source = job.operator(
+        "source", subtask=partial(Source, payloads_for(n, job.max_parallelism), n), parallelism=n,
+        coordinator=made_by(coordinators, "source"),
+    )  # fmt: skip
+    job.operator(
+        "sink", subtask=partial(Sink, per_sink), parallelism=n,
+        inputs=[source.forward() if n == 1 else source.keyed_by(key_of)],
+        coordinator=made_by(coordinators, "sink"),
+    )  # fmt: skip
     return job
 
 
-def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str, expected: int) -> None:
-    Sink.expected = expected
+def made_by(coordinators: Coordinators, operator: str) -> Callable[[], Sender] | None:
+    """None where the job is only to describe the subtasks of one in another process."""
+    sender = coordinators.get(operator)
+    return None if sender is None else lambda: sender
+
+
+def run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
     operator = job.operators[subtask.operator]
     SubtaskRuntime(
         job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys
@@ -91,25 +143,28 @@ def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str, expecte
 
 @contextmanager
 def running(
-    bootstrap: str, sources: int, expected: int, interval: float | None
-) -> Iterator[tuple[LocalJob, Sender, Sender, BaseProcess]]:
-    """The job, the coordinators of both operators, and the sink's process, once every subtask is up."""
+    bootstrap: str, described: Callable[[str, Coordinators], Job], targets: Mapping[str, Target]
+) -> Iterator[tuple[LocalJob, Sender, Sender]]:
+    """The job, and the coordinators of its source and its sink, once every subtask is up in a process of its own.
+
+    ``targets`` run the subtasks, by operator.
+    """
     source, sink = Sender(), Sender()
-    job = _bare(f"bench-{uuid.uuid4().hex[:12]}", sources, interval, {"source": source, "sink": sink})
+    job = described(f"bench-{uuid.uuid4().hex[:12]}", {"source": source, "sink": sink})
     local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
     local.client.announce_run(local.run_id)
     context = multiprocessing.get_context("spawn")
-    bare = _bare(job.name, sources, interval, {})
+    bare = described(job.name, {})
     processes = [
-        context.Process(target=_run_subtask, args=(bare, s, bootstrap, local.run_id, expected), daemon=True)
+        context.Process(target=targets[s.operator], args=(bare, s, bootstrap, local.run_id), daemon=True)
         for s in job.settings.subtasks()
     ]
     try:
         for process in processes:
             process.start()
-        source.wait_for_gateways(sources)
-        sink.wait_for_gateways(1)
-        yield local, source, sink, processes[-1]
+        source.wait_for_gateways(job.operators["source"].settings.parallelism)
+        sink.wait_for_gateways(job.operators["sink"].settings.parallelism)
+        yield local, source, sink
         local.client.stop(timeout_s=30)
     finally:
         local.close()
@@ -119,73 +174,61 @@ def running(
                 process.kill()
 
 
-def records_per_second(bootstrap: str, records: int, interval: float | None) -> float:
-    with running(bootstrap, 1, records, interval) as (_, source, sink, _sink_process):
+def _completed(local: LocalJob) -> int:
+    status = local.service.status() if local.service is not None else None
+    return 0 if status is None else status.checkpoints_completed
+
+
+def _frames(local: LocalJob, parallelism: int) -> int:
+    topic = local.settings.topics.data("source", "sink")
+    offsets = local.transport.offsets([Partition(topic, index) for index in range(parallelism)])
+    return sum(range_.end for range_ in offsets.values())
+
+
+def measure(bootstrap: str, way: Way, records: int) -> Measured:
+    """From before the sources are told how much to emit to the last record handled."""
+    n = way.parallelism
+    rounds = -(-records // (_KEYS * n * n))  # of all payloads, by each source
+    per_source = rounds * _KEYS * n
+    targets = {"source": run_subtask, "sink": run_subtask}
+    with running(bootstrap, lambda name, by: _job(name, way, per_source, by), targets) as (local, source, sink):
+        completed, frames = _completed(local), _frames(local, n)
         began = time.monotonic()
-        source.send(0, records.to_bytes(8, "little"))
-        return records / (sink.wait_until_done(1) - began)
+        for index in range(n):
+            source.send(index, per_source.to_bytes(8, "little"))
+        took = sink.wait_until_done(n) - began
+        completed, frames = _completed(local) - completed, _frames(local, n) - frames
+    return Measured(per_source * n / took, completed, round(per_source * n / frames))
 
 
-def alignment_memory(bootstrap: str, records: int, folder: Path) -> tuple[float, float]:
-    """Megabytes by which the sink grows while it skips so many records, and how many megabytes these are.
-
-    One of two senders has delivered its barrier and goes on emitting; the other holds up its snapshot.
-    """
-    hold = folder / "go on"
-    os.environ["PENSTOCK_BENCH_HOLD"] = str(hold)
-    try:
-        with running(bootstrap, 2, 2 * _BATCH + records, None) as (local, source, sink, process):
-            for subtask in (0, 1):
-                source.send(subtask, _BATCH.to_bytes(8, "little"))
-            before = _resident_mb(process)
-            asked = threading.Thread(target=lambda: local.client.savepoint(timeout_s=DEADLINE_S))
-            asked.start()
-            time.sleep(1.0)  # the one barrier is there, and the other is not: it waits for the file
-            source.send(0, records.to_bytes(8, "little"))
-            grown = _grown_while_skipping(process, before)
-            hold.touch()
-            sink.wait_until_done(1)
-            asked.join(DEADLINE_S)
-    finally:
-        del os.environ["PENSTOCK_BENCH_HOLD"]
-    return grown, records * SIZE / 1e6
-
-
-def _grown_while_skipping(process: BaseProcess, before: float) -> float:
-    """The most it grows until it has been idle for a while."""
-    most, busy_until, spent = 0.0, time.monotonic() + 5.0, _cpu_s(process)
-    while time.monotonic() < busy_until:
-        time.sleep(0.2)
-        most = max(most, _resident_mb(process) - before)
-        if (now := _cpu_s(process)) > spent + 0.05:
-            spent, busy_until = now, time.monotonic() + 2.0
-    return most
-
-
-def _resident_mb(process: BaseProcess) -> float:
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def _cpu_s(process: BaseProcess) -> float:
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def channel_figures(bootstrap: str, records: int, repeats: int, folder: Path) -> list[Figure]:
-    plain, checkpointed, frames = [], [], []
+def channel_figures(bootstrap: str, parallelism: int, records: int, repeats: int) -> list[Figure]:
+    """Medians over ``repeats``, raw and ours by turns."""
+    ways = {
+        "without": Way(parallelism),
+        "aligned": Way(parallelism, 0.1),
+        "unaligned": Way(parallelism, 0.1, unaligned=True),
+    }
+    ours: dict[str, list[Measured]] = {way: [] for way in ways}
+    raws: dict[str, list[float]] = {"frames": [], "records": []}
     for _ in range(repeats):
-        frames.append(raw.events_per_second(bootstrap, 1, records, SIZE, _BATCH))
-        plain.append(records_per_second(bootstrap, records, None))
-        checkpointed.append(records_per_second(bootstrap, records, 0.1))
+        for name, way in ways.items():
+            ours[name].append(measure(bootstrap, way, records))
+        frame = ours["without"][0].frame
+        raws["frames"].append(raw.channel_records_per_second(bootstrap, parallelism, records, SIZE, frame))
+        raws["records"].append(raw.channel_records_per_second(bootstrap, parallelism, records // 4, SIZE, None))
     median = statistics.median
-    what = f"one sender, one receiver, in processes of their own, {SIZE}-byte records"
-    grown, skipped = alignment_memory(bootstrap, records, folder)
-    return [
-        Figure("data channel", what, median(plain), "records/s", median(frames),
-               f"frames of {_BATCH} records, packed and unpacked, a no-op called for each"),
-        Figure("data channel, a checkpoint every 100 ms", what, median(checkpointed), "records/s", median(plain),
-               "ours without checkpoints"),
-        Figure("memory in an alignment", f"the receiver's growth while it skips {records:,} records", grown, "MB",
-               skipped, "bytes skipped"),
+    per_second = {name: median(m.per_second for m in measured) for name, measured in ours.items()}
+    what = f"all in processes of their own, {SIZE}-byte records"
+    unit, name = "records/s", f"data channel, {parallelism} to {parallelism}{' by key' if parallelism > 1 else ''}"
+    figures = [
+        Figure(name, what, per_second["without"], unit, median(raws["frames"]),
+               f"frames of {frame} records, packed and unpacked, a no-op called for each"),
+        Figure(name, what, per_second["without"], unit, median(raws["records"]), "one message per record"),
     ]  # fmt: skip
+    for kind in ("aligned", "unaligned"):
+        completed = median(m.checkpoints for m in ours[kind])
+        figures.append(
+            Figure(f"{name}, a checkpoint every 100 ms, {kind}", f"{what}; {completed:g} completed meanwhile",
+                   per_second[kind], unit, per_second["without"], "ours without checkpoints")
+        )  # fmt: skip
+    return figures

@@ -5,7 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import time
 import uuid
+from collections.abc import Callable
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -58,28 +61,97 @@ def _consume(bootstrap: str, topic: str, partition: int, events: int, framed: bo
 def events_per_second(bootstrap: str, subtasks: int, events: int, size: int, frame: int | None) -> float:
     """From before the first produce to the last event handled; ``frame`` events to a record, None: one record each."""
     topic = create_topic(bootstrap, subtasks)
-    context = multiprocessing.get_context("spawn")
     per_subtask = events // subtasks
-    pipes, processes = [], []
+    consumers = _Processes()
     for partition in range(subtasks):
-        mine, theirs = context.Pipe()
-        process = context.Process(
-            target=_consume, args=(bootstrap, topic, partition, per_subtask, frame is not None, theirs), daemon=True
-        )
+        consumers.add(_consume, bootstrap, topic, partition, per_subtask, frame is not None)
+    consumers.wait()
+    producer = _producer(bootstrap, topic)
+    began = time.monotonic()
+    _produce_all(producer, topic, subtasks, per_subtask, size, frame)
+    ended = max(consumers.results())
+    return per_subtask * subtasks / (ended - began)
+
+
+def channel_records_per_second(bootstrap: str, parallelism: int, records: int, size: int, frame: int | None) -> float:
+    """The same from so many senders to as many receivers, all in processes of their own, each to each."""
+    topic = create_topic(bootstrap, parallelism)
+    per_channel = records // parallelism**2
+    consumers, producers = _Processes(), _Processes()
+    for index in range(parallelism):
+        consumers.add(_consume, bootstrap, topic, index, per_channel * parallelism, frame is not None)
+        producers.add(_produce, bootstrap, topic, parallelism, per_channel, size, frame)
+    consumers.wait()
+    producers.wait()
+    began = time.monotonic()
+    producers.tell("go")
+    ended = max(consumers.results())
+    producers.results()
+    return per_channel * parallelism**2 / (ended - began)
+
+
+class _Processes:
+    """Each says when it is ready, and later what came of it."""
+
+    def __init__(self) -> None:
+        self._context = multiprocessing.get_context("spawn")
+        self._pipes: list[Connection] = []
+        self._processes: list[BaseProcess] = []
+
+    def add(self, target: Callable[..., None], *args: object) -> None:
+        mine, theirs = self._context.Pipe()
+        process = self._context.Process(target=target, args=(*args, theirs), daemon=True)
         process.start()
-        pipes.append(mine)
-        processes.append(process)
-    for pipe in pipes:
-        if not pipe.poll(60):
-            raise TimeoutError("a raw consumer did not start")
-        pipe.recv()
+        self._pipes.append(mine)
+        self._processes.append(process)
+
+    def wait(self) -> None:
+        self._heard("did not start")
+
+    def tell(self, what: str) -> None:
+        for pipe in self._pipes:
+            pipe.send(what)
+
+    def results(self) -> list[float]:
+        said = self._heard("did not finish")
+        for process in self._processes:
+            process.join(10)
+        return said
+
+    def _heard(self, complaint: str) -> list[Any]:
+        said = []
+        for pipe in self._pipes:
+            if not pipe.poll(DEADLINE_S):
+                raise TimeoutError(f"a raw process {complaint}")
+            said.append(pipe.recv())
+        return said
+
+
+def _producer(bootstrap: str, topic: str) -> Producer:
+    """Connected, and knowing its topic."""
     producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
     producer.list_topics(topic, timeout=10)
+    return producer
+
+
+def _produce(
+    bootstrap: str, topic: str, partitions: int, per_partition: int, size: int, frame: int | None, pipe: Connection
+) -> None:
+    producer = _producer(bootstrap, topic)
+    pipe.send("ready")
+    pipe.recv()
+    _produce_all(producer, topic, partitions, per_partition, size, frame)
+    pipe.send(time.monotonic())
+
+
+def _produce_all(
+    producer: Producer, topic: str, partitions: int, per_partition: int, size: int, frame: int | None
+) -> None:
+    """So many events to each partition, by turns."""
     payload = bytes(size)
-    began = time.monotonic()
     if frame is None:
-        for _ in range(per_subtask):
-            for partition in range(subtasks):
+        for _ in range(per_partition):
+            for partition in range(partitions):
                 while True:
                     try:
                         producer.produce(topic, payload, partition=partition)
@@ -87,28 +159,19 @@ def events_per_second(bootstrap: str, subtasks: int, events: int, size: int, fra
                     except BufferError:
                         producer.poll(0.01)
     else:
-        for begin in range(0, per_subtask, frame):
-            packed = pack([payload] * min(frame, per_subtask - begin))
-            value = packed.count.to_bytes(4, "little") + packed.lengths + packed.payload
-            for partition in range(subtasks):
+        for begin in range(0, per_partition, frame):
+            for partition in range(partitions):
+                packed = pack([payload] * min(frame, per_partition - begin))
+                value = packed.count.to_bytes(4, "little") + packed.lengths + packed.payload
                 producer.produce(topic, value, partition=partition)
                 producer.poll(0)
     producer.flush(DEADLINE_S)
-    ends = []
-    for pipe in pipes:
-        if not pipe.poll(DEADLINE_S):
-            raise TimeoutError("a raw consumer did not finish")
-        ends.append(pipe.recv())
-    for process in processes:
-        process.join(10)
-    return per_subtask * subtasks / (max(ends) - began)
 
 
 def _echo(bootstrap: str, there: str, back: str, out: Connection) -> None:
     """Sends back each record as soon as it arrives."""
     consumer = _consumer(bootstrap, there, 0)
-    producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
-    producer.list_topics(back, timeout=10)
+    producer = _producer(bootstrap, back)
     out.send("ready")
     while True:
         message = consumer.poll(30.0)
@@ -130,8 +193,7 @@ def round_trips(bootstrap: str, count: int, size: int) -> tuple[list[float], lis
     if not mine.poll(60):
         raise TimeoutError("the raw echo did not start")
     consumer = _consumer(bootstrap, back, 0)
-    producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
-    producer.list_topics(there, timeout=10)
+    producer = _producer(bootstrap, there)
     trips = []
     for n in range(count + 50):
         began = time.monotonic()

@@ -72,7 +72,7 @@ class CoordinatorOptions:
     """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
     status_interval_s: float = 1.0
     on_silent: Callable[[SubtaskId, str, str], None] | None = None
-    """Called with (subtask, task, cause) when an attempt is failed as silent: end its task, if you can."""
+    """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""
     on_status: Callable[[JobStatus], None] | None = None
     """Called with each status, on the coordinator's thread; must not block."""
     deadline_s: float = 60.0

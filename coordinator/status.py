@@ -8,7 +8,7 @@ from ..schemas.ids import NO_ATTEMPT
 from ..schemas.settings import OperatorSettings
 from ..schemas.status import JobStatus, OperatorStatus, PendingStatus, SubtaskStatus
 from .protocol import checkpoints
-from .protocol.state import JobState, Phase, Slot, SlotPhase
+from .protocol.state import JobState, Left, Phase, Slot, SlotPhase
 
 _STATES = {
     Phase.NEW: "starting",
@@ -69,18 +69,27 @@ def _subtask(job: JobState, slot: Slot) -> SubtaskStatus:
     phase = {SlotPhase.LIVE: "running", SlotPhase.DONE: "finished", SlotPhase.ABSENT: "absent"}[slot.phase]
     if phase == "absent" and waiting is not None:
         phase = "waiting"
-    hello = attempt.hello if attempt is not None else waiting.hello if waiting is not None else None
+    left = job.left.get(slot.subtask) if phase == "absent" else None
+    known = attempt or left
+    host = left.host if left is not None else ""
+    if (answered := attempt or waiting) is not None:
+        host = answered.hello.host
     return SubtaskStatus(
         subtask=slot.subtask.index,
         attempt=NO_ATTEMPT if attempt is None else attempt.id,
         phase=phase,
-        host="" if hello is None else hello.host,
+        host=host,
         gateway=("closed for " + ", ".join(map(str, slot.gateway.closed))) if slot.gateway.closed else "open",
         sent=0 if stream is None else stream.appended_through,
         handled=0 if stream is None else stream.handled_through,
         held=slot.gateway.held_events,
         received=slot.events_received,
         failures=job.statistics.failures[slot.subtask],
-        step="" if attempt is None else attempt.step,
-        silent_s=0.0 if attempt is None else max(0.0, job.clock.seconds - attempt.seen_at),
+        step=attempt.step if attempt is not None else "" if left is None else _awaited(job, left),
+        silent_s=0.0 if known is None else max(0.0, job.clock.seconds - known.seen_at),
     )
+
+
+def _awaited(job: JobState, left: Left) -> str:
+    ended = "" if left.killed_at is None else f", its task was to end {job.clock.seconds - left.killed_at:.0f} s ago"
+    return f"to start over for {job.clock.seconds - left.since:.0f} s: attempt {left.attempt} ({left.doing}){ended}"

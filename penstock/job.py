@@ -126,6 +126,7 @@ class Job:
     heartbeat_interval: float = 1.0
     heartbeat_timeout: float = 10.0
     start_timeout: float = 120.0
+    task_cancellation_timeout: float = 180.0
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
@@ -245,6 +246,7 @@ class Job:
             heartbeat_interval=self.heartbeat_interval,
             heartbeat_timeout=self.heartbeat_timeout,
             start_timeout=self.start_timeout,
+            task_cancellation_timeout=self.task_cancellation_timeout,
             frame_events_max=self.frame_events_max,
             frame_bytes_max=self.frame_bytes_max,
             frame_linger=self.frame_linger,
@@ -277,5 +279,6 @@ def _shown(given: object) -> str:
 
 _SETTINGS = (
     "checkpoint", "restart", "prefix", "heartbeat_interval", "heartbeat_timeout", "start_timeout",
-    "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage", "max_parallelism",
+    "task_cancellation_timeout", "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage",
+    "max_parallelism",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from .graph import Partitioning
 from .ids import NO_CHECKPOINT
 from .state import ChannelPosition, Segment, StateHandle
 
@@ -63,6 +64,15 @@ class SubtaskSnapshot:
     data_positions: Annotated[tuple[ChannelPosition, ...], "positions in the data partitions"]
     finished: Annotated[bool, "the subtask's work has ended before this snapshot"]
     inbox: Annotated[tuple[InboxEvents, ...], "the inbox range itself (savepoints only)"] = ()
+    task: Annotated[str, "the task that hosted the attempt, as its Hello names it"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InputSnapshot:
+    """How one input of an operator was spread over its subtasks."""
+
+    upstream: Annotated[str, "the operator whose records it takes"]
+    partitioning: Annotated[Partitioning, "to which subtasks a record goes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +83,8 @@ class OperatorSnapshot:
     parallelism: Annotated[int, "number of subtasks"]
     coordinator_state: Annotated[StateHandle | None, "the coordinator's state, null where it has none"]
     inbox_position: Annotated[int, "offset in the acks topic of the first record not handed over at the cut"]
+    max_parallelism: Annotated[int, "how many key groups there were; 0: not recorded, nor are its inputs"] = 0
+    inputs: Annotated[tuple[InputSnapshot, ...], "how its inputs were spread"] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,8 @@ class JobSettings:
     """Seconds of log time without a record from an attempt after which it counts as silent."""
     start_timeout: float = 120.0
     """Seconds within which every subtask of a run must have registered for the first time."""
+    task_cancellation_timeout: float = 180.0
+    """Seconds of log time that user code may go on after a failover has undone its attempt; then its task is ended."""
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
@@ -158,6 +160,7 @@ class JobSettings:
         _above("heartbeat_interval", self.heartbeat_interval, 0)
         _above("heartbeat_timeout", self.heartbeat_timeout, 0)
         _above("start_timeout", self.start_timeout, 0)
+        _above("task_cancellation_timeout", self.task_cancellation_timeout, 0)
         _count("frame_events_max", self.frame_events_max, 1)
         _count("frame_bytes_max", self.frame_bytes_max, 1)
         _at_least("frame_linger", self.frame_linger, 0)

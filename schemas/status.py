@@ -20,7 +20,7 @@ class SubtaskStatus:
     held: Annotated[int, "events held by its gateway"]
     received: Annotated[int, "events received from it in this epoch"]
     failures: Annotated[int, "failed attempts since the coordinator instance started"]
-    step: Annotated[str, "what it last said it was doing"]
+    step: Annotated[str, "what it last said it was doing; while it is absent, who is to start over"]
     silent_s: Annotated[float, "log time since its last record, seconds"]
 
 

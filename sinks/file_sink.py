@@ -96,7 +96,8 @@ class FileSink(Subtask):
     def settled(self) -> bool:
         """Whether every record written so far is visible.
 
-        A ``poll`` that says Finished only then leaves nothing to be made visible after its subtask has gone.
+        Where the operator also emits, a ``poll`` that says Finished only then leaves nothing to be made visible after
+        its subtask has gone; any other subtask is told of its last records before it goes.
         """
         return self._path is None and not self._pending
 

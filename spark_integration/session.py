@@ -59,7 +59,8 @@ def local_session(slots: int, app_name: str = "penstock", **conf: str) -> SparkS
         **_daemon_settings(),
         **conf,
     }
-    base = SparkConf().setAll(list(settings.items()))
+    # Not from the JVM that an earlier session of this process has left: its master would win over ours.
+    base = SparkConf(loadDefaults=False).setAll(list(settings.items()))
     builder = SparkSession.builder.master(f"local[{slots},{FAILURES_ADVISED}]").appName(app_name).config(conf=base)
     return builder.getOrCreate()
 

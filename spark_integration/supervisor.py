@@ -118,8 +118,8 @@ class Supervisor:
         self._posted.put(lambda: self._take_end(ended))
 
     def kill_task(self, subtask: SubtaskId, task: str, cause: str) -> None:
-        """The coordinator has failed an attempt as silent (:attr:`CoordinatorOptions.on_silent`)."""
-        self._posted.put(lambda: self.parts.spark_job.kill_task(task, f"{subtask} is silent: {cause}"))
+        """The coordinator takes an attempt for silent, or stuck (:attr:`CoordinatorOptions.on_silent`)."""
+        self._posted.put(lambda: self.parts.spark_job.kill_task(task, f"{subtask}: {cause}"))
 
     def give_up_on_tasks(self, cause: str) -> None:
         """Nobody answers: ends the run by cancelling its tasks."""

@@ -147,7 +147,8 @@ class Subtask:
 
     def end_inputs(self) -> None:
         """Every input has ended: no record comes any more. What is emitted in here still counts; then the subtask has
-        finished, and stays until a completed checkpoint contains that. May be called again behind a restore."""
+        finished, and stays until a completed checkpoint contains that. Called once in the history that counts: not
+        behind a restore of a state that was taken after it."""
 
     def poll(self) -> PollResult:
         """A bounded step of own work, between events; left as it is, the subtask has none. Not with inputs: there
@@ -163,7 +164,8 @@ class Subtask:
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """The checkpoint stands. May be missed: a restore from it implies it; the second phase of a two-phase commit
-        belongs here and into ``restore_state`` (section 7.7)."""
+        belongs here and into ``restore_state`` (section 7.7). A subtask that emits nothing has ended only when this
+        has been called for a checkpoint with all of its work (section 8)."""
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """The checkpoint that this object took part in will never complete."""
@@ -171,5 +173,6 @@ class Subtask:
     def close(self) -> None:
         """Called last, also after a failure; errors in here are logged and go no further.
 
-        Nothing is said of this subtask meanwhile: one that takes longer than ``heartbeat_timeout`` looks frozen.
+        A subtask that is to start over and takes longer than ``task_cancellation_timeout`` for that, this call
+        included, has its task ended (section 8).
         """

@@ -107,9 +107,28 @@ class Incoming:
 
     def _lost(self, error: PositionUnavailable) -> on.PositionLost | on.DataLost | None:
         if error.partition is not None and (upstream := self._upstreams.get(Partition(*error.partition))) is not None:
-            return on.DataLost(upstream, str(error))
-        begin = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].begin)
-        return None if begin is None else on.PositionLost(begin, str(error))
+            return self._data_lost(upstream, str(error))
+        there = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition])
+        return None if there is None else on.PositionLost(there.begin, there.end, str(error))
+
+    def _data_lost(self, upstream: str, cause: str) -> on.DataLost | None:
+        end = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].end)
+        return None if end is None else on.DataLost(upstream, end, cause)
+
+    def lacking(self, upstream: str, begin: int, end: int) -> on.DataLost | None:
+        """What to tell where that input's partition does not hold all of [begin, end).
+
+        Asked before the first read: the log would say so late, and never of a position above its end.
+        """
+        partition = self._inputs[upstream]
+        there = self._patiently(lambda: self._transport.offsets([partition])[partition])
+        if there is None or there.begin <= begin <= end <= there.end:
+            return None
+        wanted = f"offset {begin} is" if end <= begin else f"offsets {begin} to {end} are"
+        what = "truncated" if begin < there.begin else "truncated at its end, or the topic was deleted and made anew"
+        return self._data_lost(
+            upstream, f"{wanted} wanted of {partition}, {there.begin} to {there.end} are available: the log was {what}"
+        )
 
     def take(self) -> tuple[on.Input, LogRecord]:
         """The next record as the core is told of it, and as it was fetched; events first."""

@@ -318,7 +318,10 @@ class SubtaskRuntime:
                     self._emitter.write(effect)
                 case do.Seek(offset=offset):
                     self._incoming.seek(offset)
-                case do.SeekData(upstream=upstream, offset=offset):
+                case do.SeekData(upstream=upstream, offset=offset, through=through):
+                    lacking = None if through is None else self._incoming.lacking(upstream, offset, through)
+                    if lacking is not None:
+                        self._inbox.append(lacking)
                     self._incoming.seek_data(upstream, offset)
                 case do.PauseData(upstream=upstream):
                     self._incoming.pause_data(upstream)
@@ -340,6 +343,7 @@ class SubtaskRuntime:
                         partial(self._host.notify_aborted, n), on.Notified(n),
                     )  # fmt: skip
                 case do.CloseUser():
+                    self._steps.enter("closing")
                     self._host.close()
                 case do.StoreState(checkpoint_id=n, location=location, data=data):
                     self._uploads.store(n, location, data, self._marker_read.pop(n, time.monotonic()))

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from tests.soak.summary import write_soak_summary
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +19,8 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How long each part of the suite took."""
+    """How long each part of the suite took, and what the soak tests came to where they are repeated."""
+    write_soak_summary(terminalreporter)
     seconds: Counter[str] = Counter()
     tests: Counter[str] = Counter()
     for report in (r for reports in terminalreporter.stats.values() for r in reports):

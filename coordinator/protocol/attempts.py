@@ -13,7 +13,7 @@ from . import commands, failover, inbox
 from .effects import Append, CallReady
 from .gateway import Gateway
 from .history import keyed
-from .state import Attempt, JobState, Phase, Slot, SlotPhase, WaitingHello
+from .state import Attempt, JobState, OwedStop, Phase, Slot, SlotPhase, WaitingHello
 from .stream import EventStream
 
 
@@ -83,14 +83,25 @@ def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:
 
 
 def _append(job: JobState, hello: Hello, stop: Stop) -> None:
-    job.stops.append((hello.subtask_id, stop))
+    job.stops.append(OwedStop(hello.subtask_id, stop, until=job.next_checkpoint_id))
     job.emit(Append(hello.subtask_id, stop))
 
 
 def stop_again(job: JobState) -> None:
     """What the epoch before told instances to do may have been refused with a record behind it ◆."""
-    for subtask, stop in job.stops:
-        job.emit(Append(subtask, replace(stop, epoch=job.history.epoch)))
+    for owed in job.stops:
+        job.emit(Append(owed.subtask, replace(owed.stop, epoch=job.history.epoch)))
+
+
+def stops_stand(job: JobState, checkpoint_id: int) -> None:
+    """A checkpoint completes: whoever acknowledged it read its marker, so what stood before that has not been refused.
+
+    A Stop behind its markers, or to a subtask that has finished and got none, is owed on ◆.
+    """
+    marked = {slot.subtask for slot in job.live()}
+    stand = [owed for owed in job.stops if owed.until <= checkpoint_id and owed.subtask in marked]
+    for owed in stand:
+        job.stops.remove(owed)
 
 
 def why_not(job: JobState, hello: Hello) -> str:
@@ -111,6 +122,8 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
+    if waiting.answered_at is None:
+        waiting.answered_at = job.clock.seconds
     job.left.pop(subtask, None)
     slot.gateway = Gateway()
     if slot.stream is None:

@@ -11,6 +11,7 @@ from ...schemas.checkpoints import (
     CheckpointLogRecord,
     CommandExecuted,
     EpochClaimed,
+    InputSnapshot,
     JobFinished,
     JobOutcome,
     OperatorSnapshot,
@@ -22,7 +23,7 @@ from ...schemas.events import CheckpointCompleted as CompletedNotice
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import OPEN_END, StateHandle, state_location
-from . import commands, inbox, sending
+from . import attempts, commands, inbox, sending
 from .effects import (
     Append,
     CallAborted,
@@ -203,11 +204,12 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
         return job.drop("late-ack")
     if slot.subtask in pending.acks:
         return job.drop("repeated-ack")
-    sender = ack.sender
+    sender, attempt = ack.sender, slot.attempt
+    assert attempt is not None
     snapshot = SubtaskSnapshot(
         sender.subtask, sender.attempt, sender.epoch, sender.generation, offset,
         ack.state, ack.event_position, ack.event_ranges, ack.handled_through, ack.sent_sequence,
-        ack.data_positions, ack.finished,
+        ack.data_positions, ack.finished, task=attempt.hello.task,
     )  # fmt: skip
     _acknowledged(pending, slot.subtask, snapshot)
     sending.open_gateway(job, slot, pending.id)
@@ -246,9 +248,12 @@ def _complete(job: JobState, pending: Pending) -> None:
     discarded = job.history.outdated(settings.checkpoint.retained, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
     operators = tuple(
-        OperatorSnapshot(o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position)
+        OperatorSnapshot(
+            o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position,
+            settings.max_parallelism, tuple(InputSnapshot(i.upstream, i.partitioning) for i in o.inputs),
+        )
         for o in settings.operators
-    )
+    )  # fmt: skip
     completed = CheckpointCompleted(
         job.current.number, n, pending.savepoint,
         job.wall_ms(pending.triggered_at), job.wall_ms(), len(parts), operators, commands_position,
@@ -275,7 +280,7 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
     job.failures_in_a_row, job.blamed = 0, []
     job.completed_at = job.now
     job.statistics.completed += 1
-    job.stops.clear()
+    attempts.stops_stand(job, n)
     job.statistics.last_duration_s = job.now - pending.triggered_at
     for slot in job.live():
         sending.open_gateway(job, slot, n)

@@ -36,7 +36,7 @@ from ...schemas.frames import RECORD_BYTES_MAX
 from ...schemas.ids import SubtaskId
 from ...schemas.settings import JobSettings
 from . import attempts, checkpoints, commands, failover, inbox, recovery, sending
-from .effects import Append, AppendHeartbeat, Effect, Ending, KillTask, ReplaceWriter, Settle
+from .effects import Append, AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
 from .history import keyed
 from .inputs import (
     AckRead,
@@ -205,10 +205,7 @@ def _read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHe
 def _fail_the_silent(job: JobState) -> None:
     """Judges every attempt by log time: who has said nothing, and who has handled nothing of what it was sent."""
     log_time, settings = job.clock.seconds, job.settings
-    for subtask, left in list(job.left.items()):
-        if (silent_s := log_time - left.seen_at) > settings.heartbeat_timeout:
-            del job.left[subtask]
-            job.emit(KillTask(subtask, left.hello.task, f"silent for {silent_s:.1f} s, and it was to start over"))
+    failover.end_the_left(job)
     for slot in job.live():
         attempt = slot.attempt
         if attempt is None or job.phase is not Phase.RUNNING:
@@ -217,6 +214,8 @@ def _fail_the_silent(job: JobState) -> None:
         if silent_s > settings.heartbeat_timeout:
             cause = f"silent for {silent_s:.1f} s; it was last {attempt.step}"
             failover.fail_attempt(job, slot.subtask, cause, silent=True)
+            continue
+        if failover.ends_unheard(job, slot.subtask):
             continue
         stream = slot.stream
         if stream is None or stream.appended_through <= attempt.handled_through or attempt.finished:
@@ -237,9 +236,13 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     if sender.epoch > job.history.epoch:
         return job.end(Ending.FENCED, f"epoch {sender.epoch} has begun elsewhere")
     slot = None if job.epoch is None else job.epoch.slots.get(sender.subtask_id)
-    for known in (job.left.get(sender.subtask_id), None if slot is None else slot.attempt):
-        if known is not None and known.id == sender.attempt:
-            known.seen_at = job.clock.of(read.appended_at_ms)  # alive, also where it has not read its newest Start
+    seen_at = job.clock.of(read.appended_at_ms)
+    if slot is not None and slot.attempt is not None and slot.attempt.id == sender.attempt:
+        slot.attempt.seen_at = seen_at  # alive, also where it has not read its newest Start
+    left = job.left.get(sender.subtask_id)
+    if left is not None and left.attempt == sender.attempt:
+        left.seen_at = seen_at
+        left.step = record.step if isinstance(record, Heartbeat) else left.step
     if slot is None or slot.attempt is None or slot.attempt.sender(slot.subtask) != sender:
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt

@@ -8,7 +8,7 @@ from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Phase, Slot, SlotPhase
+from .state import JobState, Left, Phase, Slot, SlotPhase
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -93,9 +93,57 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
 
 
 def _leave(job: JobState, slot: Slot) -> None:
-    """Its instance is to say Hello again; should it be frozen, it does not, and then its task must be ended ◆."""
-    if slot.attempt is not None and not slot.attempt.killed and slot.subtask not in job.hellos:
-        job.left[slot.subtask] = slot.attempt
+    """Its instance is to say Hello again; one that is frozen, or stuck in user code, does not."""
+    attempt, log_time = slot.attempt, job.clock.seconds
+    if attempt is not None and slot.subtask not in job.hellos:
+        hello, killed_at = attempt.hello, log_time if attempt.killed else None
+        job.left[slot.subtask] = Left(
+            attempt.id, hello.task, hello.host, log_time, attempt.seen_at, attempt.step, killed_at
+        )
+
+
+def end_the_left(job: JobState) -> None:
+    """Ends the task of whoever is to start over and falls silent, or goes on in user code for too long ◆.
+
+    Where that does not end it, nobody can who is there: the job fails, rather than wait for ever. One that is silent
+    then is waited for, since it may have died, and its task may yet be started again.
+    """
+    log_time, settings = job.clock.seconds, job.settings
+    for subtask, left in job.left.items():
+        silent_s = log_time - left.seen_at
+        silent = silent_s > settings.heartbeat_timeout
+        waited_s = log_time - (left.since if left.killed_at is None else left.killed_at)
+        if left.killed_at is None and silent:
+            _end_task(job, subtask, left, f"silent for {silent_s:.1f} s, and it was to start over")
+        elif silent or waited_s <= settings.task_cancellation_timeout:
+            continue
+        elif left.killed_at is None:
+            _end_task(job, subtask, left, f"it was to start over {waited_s:.1f} s ago, and goes on ({left.doing})")
+        else:
+            job.due_end = (
+                Ending.FAILED,
+                f"{subtask} was to start over {log_time - left.since:.0f} s ago, and its attempt {left.attempt} goes on"
+                f" ({left.doing}); its task was to be ended {waited_s:.0f} s ago, and no runner did. End it by hand"
+                f" (task {left.task or 'unknown'}, host {left.host or 'unknown'}) and start the job again, or raise"
+                f" task_cancellation_timeout ({settings.task_cancellation_timeout:g} s) above what user code may take",
+            )
+
+
+def ends_unheard(job: JobState, subtask: SubtaskId) -> bool:
+    """Fails an attempt that speaks, but not under its Start: it goes on in the user code of a generation before ◆."""
+    unheard = job.unheard.get(subtask)
+    answered_at = None if unheard is None else unheard.answered_at
+    if answered_at is None or job.clock.seconds - answered_at <= job.settings.task_cancellation_timeout:
+        return False
+    del job.unheard[subtask]  # no further Start: its task is to end
+    cause = f"not under its Start for {job.clock.seconds - answered_at:.1f} s: it goes on with what it did before"
+    fail_attempt(job, subtask, cause, silent=True)
+    return True
+
+
+def _end_task(job: JobState, subtask: SubtaskId, left: Left, cause: str) -> None:
+    left.killed_at = job.clock.seconds
+    job.emit(KillTask(subtask, left.task, cause))
 
 
 def wait_again(job: JobState, failed: SubtaskId | None = None) -> None:

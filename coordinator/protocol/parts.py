@@ -40,7 +40,7 @@ def _pieces(snapshot: SubtaskSnapshot, bytes_max: int) -> Iterable[tuple[int, Su
     """A snapshot with its weight. What of a savepoint's inbox does not fit beside it follows in further pieces."""
     handle, inbox = snapshot.state, snapshot.inbox
     size = _EMPTY_BYTES + (len(handle.inline) if handle is not None and handle.inline is not None else 0)
-    size += _SEGMENT_BYTES * len(snapshot.event_ranges)
+    size += len(snapshot.task) + _SEGMENT_BYTES * len(snapshot.event_ranges)
     size += sum(_CHANNEL_BYTES + len(p.channel) + _SEGMENT_BYTES * len(p.segments) for p in snapshot.data_positions)
     begin = 0
     for at, events in enumerate(inbox):

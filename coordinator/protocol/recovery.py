@@ -14,6 +14,7 @@ from ...schemas.acks import (
 from ...schemas.checkpoints import EpochClaimed, JobOutcome
 from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
+from ...schemas.graph import Partitioning
 from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.state import OPEN_END, Sender
 from . import attempts, commands, inbox
@@ -21,7 +22,7 @@ from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .history import Checkpoint, History, keyed
 from .inputs import Begin, Committed, Offsets, Reread, Restore
-from .state import Epoch, JobState, Phase, Slot, SlotPhase, WaitingHello
+from .state import Epoch, JobState, Left, Phase, Slot, SlotPhase, WaitingHello
 
 
 def begin(job: JobState, begin: Begin) -> None:
@@ -35,6 +36,7 @@ def begin(job: JobState, begin: Begin) -> None:
     restored = _chosen(job, begin)
     if restored is not None:
         _check_fits(job, restored)
+        _check_keys(job, restored)
         _check_positions(job, restored, begin)
     claim(job, NO_CHECKPOINT if restored is None else restored.id, f"coordinator {job.instance} started")
 
@@ -98,6 +100,35 @@ def _check_fits(job: JobState, restored: Checkpoint) -> None:
                 f" {operator.name}, the job now has {operator.parallelism}: states cannot be redistributed. Start with"
                 f" parallelism {was.parallelism}, or with --fresh"
             )
+
+
+def _check_keys(job: JobState, restored: Checkpoint) -> None:
+    """Which subtask holds what of a key must not have changed: states would stay behind where records no longer come.
+
+    Of what an operator takes by key: its key groups, and that it does so. Other ways to spread records promise nobody
+    where they go.
+    """
+    name = job.settings.name
+    for operator in job.settings.operators:
+        was = restored.operator(operator.name)
+        if was is None or was.max_parallelism == 0:
+            continue  # it is new, or the checkpoint older than this rule
+        before = {given.upstream: given.partitioning for given in was.inputs}
+        for given in operator.inputs:
+            old, new = before.get(given.upstream, given.partitioning), given.partitioning
+            if old != new and Partitioning.KEYED in (old, new):
+                raise JobRefused(
+                    f"in checkpoint {restored.id} of job {name}, operator {operator.name} takes the records of"
+                    f" {given.upstream} {old.value}, the job now says {new.value}: keys would come to subtasks that do"
+                    f" not have their states. Start with {old.value}, or with --fresh"
+                )
+            if old is new is Partitioning.KEYED and was.max_parallelism != job.settings.max_parallelism:
+                raise JobRefused(
+                    f"checkpoint {restored.id} of job {name} holds the states of operator {operator.name} by"
+                    f" {was.max_parallelism} key groups (max_parallelism), the job now has"
+                    f" {job.settings.max_parallelism}: keys would come to subtasks that do not have their states. Start"
+                    f" with max_parallelism {was.max_parallelism}, or with --fresh"
+                )
 
 
 def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
@@ -244,6 +275,23 @@ def caught_up(job: JobState) -> None:
         _run_epoch(job)
 
 
+def _recall_left(job: JobState) -> None:
+    """Who acknowledged a checkpoint for a coordinator before this one, in this run, and has not said Hello since ◆.
+
+    Its Hello may be truncated away, and it may be frozen or stuck: then its task must be ended, as any other's.
+    """
+    if job.run is None:
+        return
+    for subtask, slot in job.current.slots.items():
+        known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if subtask in c.subtasks]
+        newest = max(known, key=lambda snapshot: snapshot.attempt, default=None)
+        if newest is None or newest.attempt < job.run[1] or slot.phase is SlotPhase.DONE or subtask in job.hellos:
+            continue
+        now = job.clock.seconds
+        job.left[subtask] = Left(newest.attempt, newest.task, host="", since=now, seen_at=now)
+        job.registered.add(subtask)
+
+
 def _run_epoch(job: JobState) -> None:
     epoch, restored = job.current, job.current.restored
     for operator in job.coordinated():
@@ -272,5 +320,6 @@ def _run_epoch(job: JobState) -> None:
     job.registered |= {s for s, w in job.hellos.items() if job.run is not None and w.hello.run == job.run[0]}
     if job.first_epoch:
         job.started_at = None if job.run is None else job.now
+        _recall_left(job)
     job.first_epoch = False
     job.phase = Phase.RUNNING

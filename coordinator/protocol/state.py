@@ -75,15 +75,39 @@ class Attempt:
     received_through: int = 0
     """Sequence of the next event expected from it."""
     finished: bool = False
-    killed: bool = False
-    """Its task has been told to end."""
     """It reported that its work has ended."""
+    killed: bool = False
+    """Its task is to be ended: it was silent, or stuck."""
     step: str = "starting"
     step_age_ms: int = 0
 
     def sender(self, subtask: SubtaskId) -> Sender:
         """The identity that its records carry: any other is somebody's past."""
         return Sender(subtask.operator, subtask.index, self.id, self.generation.epoch, self.generation.number)
+
+
+@dataclass(slots=True)
+class Left:
+    """An attempt that a failover has undone: its instance is to drop its state and say Hello again.
+
+    It cannot while user code has not returned, and one that is frozen never will. Times are log time.
+    """
+
+    attempt: int
+    task: str
+    host: str
+    since: float
+    """When it was undone."""
+    seen_at: float
+    """Of its newest record, in whatever generation."""
+    step: str = ""
+    """What it last said that it was doing."""
+    killed_at: float | None = None
+    """When its task was to be ended; None: not yet."""
+
+    @property
+    def doing(self) -> str:
+        return self.step or "it has not said at what"
 
 
 @dataclass(slots=True)
@@ -180,8 +204,20 @@ class WaitingHello:
     offset: int
     hello: Hello
     at_takeover: bool = False
+    answered_at: float | None = None
+    """Log time of its first Start, where nothing has been heard under any."""
     displaced: WaitingHello | None = None
     """The one that waited when this one came: it is the newest again should this one's task be reported dead."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwedStop:
+    """A Stop that may not stand yet."""
+
+    subtask: SubtaskId
+    stop: Stop
+    until: int
+    """The first checkpoint whose marker in that partition stands behind it, and so shows that it stands."""
 
 
 @dataclass(slots=True)
@@ -239,10 +275,10 @@ class JobState:
     hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     unheard: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
-    stops: deque[tuple[SubtaskId, Stop]] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
+    stops: deque[OwedStop] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
     """Appended, until a checkpoint is complete whose markers stand behind them."""
-    left: dict[SubtaskId, Attempt] = field(default_factory=dict)
-    """Attempts that a failover has undone, until their subtask says Hello again: one of them may be frozen."""
+    left: dict[SubtaskId, Left] = field(default_factory=dict)
+    """Attempts that a failover has undone, until their subtask says Hello again: one may be stuck, or frozen."""
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)

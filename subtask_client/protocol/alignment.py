@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from ...schemas.acks import CheckpointDecline
 from ...schemas.ids import SubtaskId
-from ...schemas.state import Sender
+from ...schemas.state import Segment, Sender
 from . import acking
 from . import effects as do
 from .effects import Effect
@@ -63,6 +63,9 @@ def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
 def marker(core: SubtaskCore, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
     """``TriggerCheckpoint`` has been read, and its sequence is right."""
     n = record.checkpoint_id
+    if record.savepoint and running.checkpoints.wants(n) and _owes_a_range(running):
+        reason = "the subtask has ended and has yet to be told of a checkpoint with all its work; try again then"
+        return [do.Write(CheckpointDecline(running.sender, n, reason))]
     if record.stop and running.checkpoints.wants(n) and not _is_older(running, n):
         running.stopping = n, offset
     return _delivered(core, running, None, n, offset, running.sender, savepoint=record.savepoint)
@@ -81,7 +84,7 @@ def ended(core: SubtaskCore, running: Running, channel: Channel, offset: int, re
         if channel.sender in part.missing:
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
             effects += acking.delivered(running, n, channel.sender)
-    effects += _snapshot_if_complete(core, running)
+    effects += snapshot_if_complete(core, running)
     return [*effects, *_pause_if_blocked(running, channel.sender.operator)]
 
 
@@ -90,12 +93,17 @@ def _is_older(running: Running, n: int) -> bool:
 
 
 def _behind(core: SubtaskCore, running: Running, marker: int | None) -> int:
-    """The event position of a snapshot taken now: behind its marker, where that has been read. What was skipped
-    behind the subtask's end has not been handled."""
+    """The event position of a snapshot taken now: behind its marker, where that has been read. Where it is the last,
+    what was skipped behind the subtask's end is handled by nobody."""
     skipped_from = running.reading.skipped_from
-    if skipped_from is not None:
+    if skipped_from is not None and running.settled:
         return skipped_from
     return core.position if marker is None else marker + 1
+
+
+def _owes_a_range(running: Running) -> bool:
+    """A snapshot behind the end that is not the last: who is restored from it handles what was skipped ◆."""
+    return running.reading.skipped_from is not None and not running.settled
 
 
 def _delivered(
@@ -121,7 +129,7 @@ def _delivered(
     alignment.delivered.add(who)
     if who is None:
         alignment.event_position = _behind(core, running, offset)
-    effects += _snapshot_if_complete(core, running)
+    effects += snapshot_if_complete(core, running)
     return effects if who is None else [*effects, *_pause_if_blocked(running, who.operator)]
 
 
@@ -155,9 +163,13 @@ def _give_up_older(core: SubtaskCore, running: Running, who: Who, n: int) -> lis
     return effects
 
 
-def _snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
-    alignment = running.alignment
+def snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
+    """Where the last end completes it, end_inputs comes first: a snapshot in which every input has ended contains
+    it, and so a restore knows that it need not be called again ◆."""
+    alignment, inputs = running.alignment, running.inputs
     if alignment is None or not alignment.delivered >= _required(running):
+        return []
+    if inputs.channels and not inputs.open and not running.told_ended:
         return []
     return _cut_of_alignment(core, running, alignment)
 
@@ -222,12 +234,17 @@ def _cut(
     core: SubtaskCore, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool
 ) -> Effect:
     reading = running.reading
+    event_ranges = reading.left_at(event_position)
+    if _owes_a_range(running) and reading.skipped_from is not None:
+        sender = running.sender
+        skipped = reading.skipped_from, event_position, sender.epoch, sender.generation, sender.attempt
+        event_ranges += (Segment(*skipped),)
     cut = Cut(
         checkpoint_id=n,
         event_position=event_position,
-        event_ranges=reading.left_at(event_position),
+        event_ranges=event_ranges,
         handled_through=reading.handled_through,
-        finished=core.finished,
+        finished=core.finished and running.settled,
         data_positions=running.inputs.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)

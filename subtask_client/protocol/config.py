@@ -31,10 +31,5 @@ class CoreConfig:
     """Channels out of it."""
     unaligned: bool = False
 
-    @property
-    def is_sink(self) -> bool:
-        """Takes records, and emits none."""
-        return bool(self.senders) and not self.receivers
-
     def hello(self, nonce: str, previous: int) -> Hello:
         return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous)

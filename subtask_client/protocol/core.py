@@ -10,7 +10,7 @@ The rules, in the protocol's sections:
   the attempt and says ``Hello`` again, in place. Being superseded or stopped ends the instance.
 
 - Records of other operators come through :mod:`.records` and :mod:`.channels`; :mod:`.alignment` says when the
-  snapshot is taken.
+  snapshot is taken; :mod:`.ending` how it all ends, :mod:`.loss` what a position that is gone means.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from ...schemas.acks import Failed, Finished
+from ...schemas.acks import Failed, Heartbeat
 from ...schemas.errors import EventTooLarge, SubtaskError, UnreadableRecord
 from ...schemas.events import (
     CheckpointAborted,
@@ -33,12 +33,13 @@ from ...schemas.events import (
 )
 from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
-from ...schemas.state import Segment
-from . import acking, alignment, hello, notices, records
+from ...schemas.state import Segment, Sender
+from . import acking, alignment, ending, hello, loss, notices, records
 from . import effects as do
 from . import inputs as on
 from .config import CoreConfig
 from .effects import Departure, Effect
+from .loss import Loss
 from .phases import TRANSITIONS, Phase, Turn
 from .reading import Dropped
 from .running import Running
@@ -62,8 +63,10 @@ class SubtaskCore:
         """Highest epoch read; records of lower ones are ignored. Never falls."""
         self.position = 0
         """Offset in the events partition to be read next."""
-        self.lost: str | None = None
-        """Why the position is lost; from then on only records that end the attempt are looked for."""
+        self.lost: Loss | None = None
+        """A position is gone; from then on only records that end the attempt are looked for."""
+        self.former: Sender | None = None
+        """Who it was, from the end of an attempt until the next Hello stands: signs of life go on in that name ◆."""
         self.foreign_attempt = -1
         """Highest attempt that another instance was started as while the own one was unknown."""
         self.looking: tuple[int, str] | None = None
@@ -90,26 +93,6 @@ class SubtaskCore:
             and not running.work_over
             and self.lost is None
             and not running.reading.ranges
-        )
-
-    @property
-    def may_end(self) -> bool:
-        """Whether the user's work is over and nothing keeps the attempt from ending.
-
-        Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
-        are in the state that this one ends with ◆. A sink, which takes records and emits none, ends once it has been
-        told that a checkpoint with all of them has completed: a task that dies between the two must not be the one
-        that nobody starts again ◆.
-        """
-        running = self.running
-        return (
-            self.phase is Phase.RUNNING
-            and running is not None
-            and running.work_over
-            and running.stopping is None
-            and self.lost is None
-            and self.position > running.reading.offset
-            and (running.told_of_all or not self.config.is_sink)
         )
 
     @property
@@ -171,7 +154,9 @@ class SubtaskCore:
             return []
         effects = self._handle(event)
         running = self.running
-        return effects if running is None else [*effects, *records.follow_up(self, running)]
+        if running is not None and running.call is None:
+            effects = [*effects, *records.follow_up(self, running), *ending.follow_up(self, running)]
+        return effects if self.lost is None else [*effects, *loss.follow_up(self)]
 
     def _handle(self, event: on.Input) -> list[Effect]:
         match event:
@@ -186,14 +171,13 @@ class SubtaskCore:
                 return []
             case on.DataUnreadable():
                 return self.drop(Dropped.UNREADABLE)
-            case on.DataLost(cause=cause):
-                return self._on_data_lost(cause)
+            case on.DataLost():
+                return loss.data_lost(self, event)
             case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
                 running = self.running
                 return [] if running is None else alignment.overdue(self, running, checkpoint_id)
             case on.InputsEnded():
-                self._running().end_call(do.EndInputs)
-                return self._on_work_ended()
+                return ending.inputs_ended(self, self._running())
             case on.TurnEnded(dry=dry):
                 return self._on_turn_ended(dry)
             case on.HeartbeatDue():
@@ -211,8 +195,8 @@ class SubtaskCore:
                 return hello.overdue(self, waited_s)
             case on.RecordUnreadable(offset=offset):
                 return self._on_unreadable(offset)
-            case on.PositionLost(begin=begin, cause=cause):
-                return self._on_position_lost(begin, cause)
+            case on.PositionLost():
+                return loss.events_lost(self, event)
             case on.Opened():
                 self._running().end_call(do.OpenUser)
                 return []
@@ -221,7 +205,7 @@ class SubtaskCore:
             case on.Notified(checkpoint_id=checkpoint_id):
                 return notices.told(self, self._running(), checkpoint_id)
             case on.WorkEnded():
-                return self._on_work_ended()
+                return ending.work_ended(self, self._running())
             case on.UserFailed(cause=cause):
                 return self.fail(cause)
             case on.StateStored():
@@ -284,7 +268,7 @@ class SubtaskCore:
             case Reset():
                 if record.full_generation <= running.start.full_generation:
                     return self.drop(Dropped.STALE_RESET)
-                return self._start_over()
+                return self.start_over()
             case EventFrame():
                 return self._on_frame(running, offset, record, None)
             case TriggerCheckpoint():
@@ -344,23 +328,6 @@ class SubtaskCore:
         self.position = to
         return [do.Seek(to), *effects]
 
-    def _on_position_lost(self, begin: int, cause: str) -> list[Effect]:
-        """Somebody's checkpoint, or somebody's hand, has truncated the log past this reader: find out which."""
-        if self.looking is not None:  # what was to be looked through is gone: a successor, if there is one, fences this
-            return hello.say(self, *self.looking)
-        if self.phase is Phase.NEW:
-            return []
-        self.lost, self.position = cause, begin
-        return [do.Seek(begin)]
-
-    def _on_data_lost(self, cause: str) -> list[Effect]:
-        """As with the events partition: a successor's Start there says whether that matters."""
-        running = self.running
-        if running is None or self.lost is not None:
-            return []
-        self.lost = cause
-        return [do.PauseData(upstream) for upstream in running.inputs.upstreams]
-
     # ---- checkpoints (section 7)
 
     def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> list[Effect]:
@@ -379,43 +346,34 @@ class SubtaskCore:
 
     # ---- own work, turns, heartbeats
 
-    def _on_work_ended(self) -> list[Effect]:
-        running = self._running()
-        running.work_over, running.over_in = True, running.checkpoints.belongs_to
-        if self.may_end:
-            return self._end()
-        # Said early, a checkpoint with all of its records need not wait for its time.
-        return [*running.flush(), do.Write(Finished(running.sender))] if self.config.is_sink else []
-
-    def _end(self) -> list[Effect]:
-        running = self._running()
-        running.reading.ended = True
-        self.turn(Turn.WORK_ENDED)
-        return [*running.flush(), *running.outputs.ends(), do.Write(Finished(running.sender))]
-
     def _on_turn_ended(self, dry: bool) -> list[Effect]:
         running = self.running
-        if dry and self.lost is not None:
-            lost = SubtaskError(f"{self.who()}: {self.lost}, and nothing behind it says that another attempt took over")
-            return [do.Report(lost), *(self._start_over() if running is None else self.fail(str(lost)))]
         if running is None:
             return hello.repeat(self) if dry and self.hello_failed else []
-        effects = self._end() if self.may_end else running.flush()
+        effects = running.flush()
         if dry and running.handled_through() > running.reported_through:
             effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
         return effects
 
     def _on_heartbeat_due(self, due: on.HeartbeatDue) -> list[Effect]:
         running = self.running
-        if running is None:
-            return []
         if due.periodic:
-            if self.heartbeat_in_flight:
+            if self.heartbeat_in_flight or (running is None and not self._between_attempts):
                 return []
             self.heartbeat_in_flight = True
-        elif running.handled_through(due.events_done) <= running.reported_through:
+        elif running is None or running.handled_through(due.events_done) <= running.reported_through:
             return []
-        return [running.heartbeat(due)]
+        if running is not None:
+            return [running.heartbeat(due)]
+        assert self.former is not None
+        return [do.WriteHeartbeat(Heartbeat(self.former, 0, due.step, due.step_age_ms, False, {}), periodic=True)]
+
+    @property
+    def _between_attempts(self) -> bool:
+        """One is over, and the next Hello does not stand as far as it knows: silence would look like a freeze. How
+        long it may take is the coordinator's to say."""
+        waits = self.phase is Phase.WAITING and self.attempt is None
+        return self.former is not None and (waits or self.phase is Phase.NEW)
 
     # ---- the ends of an attempt
 
@@ -426,14 +384,14 @@ class SubtaskCore:
         """
         running = self._running()
         rest = [] if behind_hole else running.flush()
-        return [*rest, do.Write(Failed(running.sender, cause)), *self._start_over()]
+        return [*rest, do.Write(Failed(running.sender, cause)), *self.start_over()]
 
     def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
         running = self._running()
         gap = running.reading.gap(self.who(), offset, expected, found, what)
         return [do.Report(gap), *self.fail(str(gap))]
 
-    def _start_over(self) -> list[Effect]:
+    def start_over(self) -> list[Effect]:
         effects = self.drop_attempt()
         self.turn(Turn.OVER)
         self.lost = None
@@ -461,6 +419,7 @@ class SubtaskCore:
         running, self.running = self.running, None
         if running is None:
             return []
+        self.former = running.sender
         paused = [do.PauseData(upstream) for upstream in running.inputs.upstreams]
         return [*paused, *map(do.DropState, running.checkpoints.locations), do.CloseUser()]
 

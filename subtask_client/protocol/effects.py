@@ -94,6 +94,9 @@ class SeekData:
 
     upstream: str
     offset: int
+    through: int | None = None
+    """Under a Start the first one says up to where the partition must reach: below that its checkpoint has read it,
+    or names ranges. Where it does not, or begins above ``offset``, DataLost follows ◆."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,10 @@ class RecordUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class PositionLost:
-    """The position to be read next has been truncated away; the partition now begins at ``begin``."""
+    """The events partition lacks the position to be read next; it holds [begin, end)."""
 
     begin: int
+    end: int
     cause: str
 
 
@@ -83,9 +84,11 @@ class DataUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class DataLost:
-    """The position in an input's data partition has been truncated away."""
+    """An input's data partition lacks records that are wanted of it."""
 
     upstream: str
+    events_end: int
+    """Where the events partition ends; asked for when this was found."""
     cause: str
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...schemas.events import CheckpointAborted, CheckpointCompleted
-from . import alignment
+from . import alignment, ending
 from . import effects as do
-from .effects import Departure, Effect
+from .effects import Effect
 from .reading import Dropped
 
 if TYPE_CHECKING:
@@ -42,9 +42,6 @@ def aborted(core: SubtaskCore, running: Running, notice: CheckpointAborted) -> l
 
 
 def told(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
-    if isinstance(running.call, do.NotifyCompleted) and running.over_in is not None:
-        running.told_of_all = running.told_of_all or checkpoint_id >= running.over_in
+    completed = isinstance(running.call, do.NotifyCompleted)
     running.end_call(do.NotifyCompleted, do.NotifyAborted)
-    if running.ends_with == checkpoint_id:
-        return core.leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {core.who()}")
-    return []
+    return ending.told(core, running, checkpoint_id) if completed else []

@@ -23,7 +23,8 @@ def begin_reading(running: Running) -> list[Effect]:
     """The restored ranges of the events partition have been read: no snapshot ever falls into them."""
     running.reads_data = True
     inputs = running.inputs
-    return [do.SeekData(u, inputs.positions[u]) for u in inputs.upstreams if any(not c.ended for c in inputs.of(u))]
+    open_ = {u: [c for c in inputs.of(u) if not c.ended] for u in inputs.upstreams}
+    return [do.SeekData(u, inputs.positions[u], max(c.position for c in those)) for u, those in open_.items() if those]
 
 
 def read(core: SubtaskCore, running: Running | None, event: DataRead) -> list[Effect]:
@@ -91,7 +92,7 @@ def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
         return []
     if not running.reads_data and not running.reading.ranges:
         return begin_reading(running) + follow_up(core, running)
-    if running.told_ended or not running.reads_data or running.inputs.open or running.stopping is not None:
+    if running.told_ended or not running.reads_data or running.inputs.open or running.behind_stop:
         return []
     if core.position <= running.reading.offset:
         return []  # the end comes behind the own Start, and in one step with what is emitted here ◆

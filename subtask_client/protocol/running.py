@@ -47,8 +47,8 @@ class Running:
         """Records being handled: their channel and offset; None unless ``call`` is HandleRecords."""
         self.reads_data = False
         """Data partitions are read once the restored ranges of the events partition have been."""
-        self.told_ended = False
-        """The user's object has been told that every input has ended."""
+        self.told_ended = self.inputs.told_ended
+        """The user's object, or the one whose state it begins with, has been told that every input has ended."""
         self.call: do.UserCall | None = None
         """The user call under way; None between calls. No record is read during one."""
         self.handling: tuple[SequenceKey, int] | None = None
@@ -57,12 +57,13 @@ class Running:
         """Highest handled-through sequence written in a heartbeat; never above what has been handled."""
         self.stopping: tuple[int, int] | None = None
         """(id, offset) of a marker that asks for nothing to be handled behind it."""
-        self.work_over = False
-        """The user has no work left; see :attr:`SubtaskCore.may_end`."""
+        self.work_over = self.told_ended
+        """The user has no work left; see :mod:`.ending`."""
         self.over_in: int | None = None
-        """Lowest checkpoint whose snapshot can contain that."""
-        self.told_of_all = False
-        """The completion of such a checkpoint has been told to the user."""
+        """Lowest checkpoint whose snapshot can contain the end of the attempt; None before that."""
+        self.settled = self.told_ended or bool(config.receivers)
+        """Nothing has to be told to the user before a snapshot may be the last: the completion of a checkpoint with
+        all of the subtask's work has been (a restore implies it), or it is none that has to wait for that."""
         self.ends_with: int | None = None
         """The completed checkpoint, being told to the user, that contains this subtask's end."""
 
@@ -71,6 +72,11 @@ class Running:
         if self.handling is not None and self.handling[0] == self.reading.own_key:
             return self.reading.handled_through + events_done
         return self.reading.handled_through
+
+    @property
+    def behind_stop(self) -> bool:
+        """The snapshot of a stopping savepoint has been taken: nothing is handled behind it."""
+        return self.stopping is not None and self.stopping[0] <= self.checkpoints.begun
 
     # ---- user calls
 

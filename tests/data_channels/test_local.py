@@ -59,9 +59,9 @@ def strike(running: LocalJob, chance: random.Random) -> str:
     return f"{operator}/{subtask}"
 
 
-def run_with_crashes(running: LocalJob, gate: threading.Event, chance: random.Random, crashes: int) -> None:
-    """Between two of them a checkpoint completes, or not. The gate is opened before the last of them."""
-    done = 0
+def run_with_crashes(running: LocalJob, gate: threading.Event, chance: random.Random, crashes: int) -> int:
+    """How many struck. Between two of them a checkpoint completes, or not. The gate is opened before the last one."""
+    done = struck = 0
     for crash in range(crashes):
         if crash == crashes - 1:
             gate.set()
@@ -72,8 +72,10 @@ def run_with_crashes(running: LocalJob, gate: threading.Event, chance: random.Ra
             break
         done = status.checkpoints_completed
         strike(running, chance)
+        struck += 1
     running.wait(PATIENCE_S)
     running.check()
+    return struck
 
 
 @pytest.mark.soak
@@ -92,11 +94,13 @@ def test_every_record_counts_once_whoever_dies(way: str, round_: int) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("round_", rounds())
-def test_the_same_over_kafka(kafka_broker: EmbeddedBroker, way: str, round_: int) -> None:
+def test_the_same_over_kafka(
+    kafka_broker: EmbeddedBroker, way: str, round_: int, record_property: Callable[[str, object], None]
+) -> None:
     collected = Collected()
     name = f"counting-{way.replace(' ', '-')}-{round_}"
     job = counting_job(name, collected, LIMIT, pace_s=0.01, gate=(gate := threading.Event()), **WAYS[way])
     transport = KafkaTransport(kafka_broker.bootstrap)
     with LocalJob(job, transport) as running:
-        run_with_crashes(running, gate, random.Random(f"kafka {way} {round_}"), crashes=4)
+        record_property("deaths", run_with_crashes(running, gate, random.Random(f"kafka {way} {round_}"), crashes=4))
     check_counted(collected.records, LIMIT)

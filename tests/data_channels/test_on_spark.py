@@ -103,8 +103,9 @@ def wait_for_checkpoints(handle: JobHandle, more: int) -> None:
 @pytest.mark.parametrize("way", [{}, {"unaligned": True}], ids=["aligned", "unaligned"])
 @pytest.mark.parametrize("round_", rounds())
 def test_every_record_is_in_the_files_once_whichever_worker_is_killed(
-    spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path, way: dict[str, Any], round_: int
-) -> None:
+    spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path, way: dict[str, Any], round_: int,
+    record_property: Callable[[str, object], None],
+) -> None:  # fmt: skip
     """Section 9, and the two-phase commit of a sink behind it."""
     (tmp_path / "out").mkdir()
     job = counted_job(f"counted-{'un' if way else ''}aligned-{round_}", tmp_path, **way)
@@ -115,6 +116,10 @@ def test_every_record_is_in_the_files_once_whichever_worker_is_killed(
             wait_for_successor(tmp_path, operator, index, pid)
         (tmp_path / "gate").touch()
         assert handle.wait(PATIENCE_S).ending == "finished"
+        status = handle.status()
+        assert status is not None
+        record_property("deaths", 3)
+        record_property("checkpoints", status.checkpoints_completed)
     records = [
         json.loads(line) for path in (tmp_path / "out").glob("*.jsonl") for line in path.read_text().splitlines()
     ]

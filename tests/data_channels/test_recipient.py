@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,11 @@ def state_of(client: JobClient, operator: str) -> Any:
     return json.loads(snapshot.state.inline)
 
 
-def check_faults(plan: Plan, status: JobStatus | None) -> None:
+Told = Callable[[str, object], None]
+"""pytest's ``record_property``: what a soak sums up."""
+
+
+def check_faults(plan: Plan, status: JobStatus | None, told: Told) -> None:
     """Each has happened, at its time."""
     failure = plan.read("coordinator failed")
     assert len(failure["completed"]) == 1, "only the first checkpoint was complete"
@@ -67,6 +71,18 @@ def check_faults(plan: Plan, status: JobStatus | None) -> None:
     assert status is not None and status.failovers_global == 1, status
     assert plan.marked("subtask failed") == bool(plan.subtask_fails)
     assert status.failovers_region == bool(plan.subtask_fails), status
+    told("faults", 1 + bool(plan.subtask_fails))
+    told("deaths", int(plan.subtask_fails == "kill"))
+    told("checkpoints", status.checkpoints_completed)
+
+
+@contextmanager
+def told_on_failure(plan: Plan, describe: Callable[[], object]) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"{plan}\nstruck: {sorted(path.name for path in plan.folder.iterdir())}\n{describe()}")
+        raise
 
 
 def check_lists(client: JobClient) -> None:
@@ -74,12 +90,14 @@ def check_lists(client: JobClient) -> None:
     assert state_of(client, "sink") == list(range(EVENTS)), "what it passed on"
 
 
-def run_locally(plan: Plan, name: str, unaligned: bool, transport: Transport | None, interval_s: float) -> None:
+def run_locally(
+    plan: Plan, name: str, unaligned: bool, transport: Transport | None, interval_s: float, told: Told
+) -> None:
     job = recipient_job(name, plan, unaligned=unaligned, interval_s=interval_s)
-    with LocalJob(job, transport) as running:
+    with LocalJob(job, transport) as running, told_on_failure(plan, running.describe):
         assert running.wait(DEADLINE_S).ending == "finished"
         running.check()
-        check_faults(plan, running.service.status() if running.service else None)
+        check_faults(plan, running.service.status() if running.service else None, told)
         check_lists(running.client)
 
 
@@ -88,11 +106,11 @@ def run_locally(plan: Plan, name: str, unaligned: bool, transport: Transport | N
 @pytest.mark.parametrize(("policy", "subtask_fails"), CASES, ids=NAMES)
 @pytest.mark.parametrize("round_", rounds())
 def test_the_list_is_exact_whoever_fails(
-    tmp_path: Path, policy: str, subtask_fails: str, unaligned: bool, round_: int
+    tmp_path: Path, policy: str, subtask_fails: str, unaligned: bool, round_: int, record_property: Told
 ) -> None:
     """Section 1, G2 and G3."""
     plan = plan_of(round_, tmp_path, policy, subtask_fails, pace_s=0.003)
-    run_locally(plan, "recipient", unaligned, None, interval_s=0.03)
+    run_locally(plan, "recipient", unaligned, None, 0.03, record_property)
 
 
 @pytest.mark.kafka
@@ -101,11 +119,12 @@ def test_the_list_is_exact_whoever_fails(
 @pytest.mark.parametrize(("policy", "subtask_fails"), CASES, ids=NAMES)
 @pytest.mark.parametrize("round_", rounds())
 def test_the_same_over_kafka(
-    kafka_broker: EmbeddedBroker, tmp_path: Path, policy: str, subtask_fails: str, unaligned: bool, round_: int
-) -> None:
+    kafka_broker: EmbeddedBroker, tmp_path: Path, policy: str, subtask_fails: str, unaligned: bool, round_: int,
+    record_property: Told,
+) -> None:  # fmt: skip
     plan = plan_of(round_, tmp_path, policy, subtask_fails, pace_s=0.01)
     name = f"recipient-{policy}-{subtask_fails or 'no'}-{int(unaligned)}-{round_}"
-    run_locally(plan, name, unaligned, KafkaTransport(kafka_broker.bootstrap), interval_s=0.1)
+    run_locally(plan, name, unaligned, KafkaTransport(kafka_broker.bootstrap), 0.1, record_property)
 
 
 @pytest.mark.kafka
@@ -117,13 +136,14 @@ def test_the_same_over_kafka(
 @pytest.mark.parametrize("round_", rounds())
 def test_the_same_on_spark(
     spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path,
-    unaligned: bool, policy: str, subtask_fails: str, round_: int,
+    unaligned: bool, policy: str, subtask_fails: str, round_: int, record_property: Told,
 ) -> None:  # fmt: skip
     plan = plan_of(round_, tmp_path, policy, subtask_fails, pace_s=0.01)
     name = f"recipient-on-spark-{policy}-{subtask_fails}-{round_}"
     handle = run(spark, recipient_job(name, plan, unaligned=unaligned, interval_s=0.1), broker=kafka_broker.bootstrap)
-    assert handle.wait(DEADLINE_S).ending == "finished"
-    check_faults(plan, handle.status())
+    with told_on_failure(plan, handle.status):
+        assert handle.wait(DEADLINE_S).ending == "finished"
+        check_faults(plan, handle.status(), record_property)
     with closing(KafkaTransport(kafka_broker.bootstrap)) as transport:
         client = JobClient(transport, name)
         check_lists(client)

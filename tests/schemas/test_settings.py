@@ -40,6 +40,7 @@ BAD = [
     *((OperatorSettings, "event_ack_timeout", value) for value in ABOVE_0),
     *((JobSettings, "heartbeat_interval", value) for value in ABOVE_0),
     *((JobSettings, "start_timeout", value) for value in ABOVE_0),
+    *((JobSettings, "task_cancellation_timeout", value) for value in ABOVE_0),
     *((JobSettings, "frame_events_max", value) for value in COUNT_FROM_1),
     *((JobSettings, "frame_bytes_max", value) for value in COUNT_FROM_1),
     *((JobSettings, "frame_linger", value) for value in AT_LEAST_0),
@@ -135,6 +136,7 @@ def test_defaults_are_those_that_the_documentation_names() -> None:
     assert (restart.backoff_first, restart.backoff_next, restart.backoff_max) == (0.0, 0.1, 30.0)
     assert (restart.budget, restart.budget_window) == (20, 600.0)
     assert (job.heartbeat_interval, job.heartbeat_timeout, job.start_timeout) == (1.0, 10.0, 120.0)
+    assert job.task_cancellation_timeout == 180.0
     assert (job.frame_bytes_max, job.frame_events_max, job.frame_linger) == (64 * 1024, 1_000, 0.0)
     assert (READER.on_failover, READER.event_ack_timeout) == (FailoverPolicy.REPLAY, 30.0)
     assert (READER.max_held_bytes, READER.max_unsent_bytes) == (64 * 1024 * 1024, 64 * 1024 * 1024)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
@@ -46,6 +46,8 @@ class Checks:
         self._callers: dict[int, tuple[str, int]] = {}
         self._executed: dict[int, str] = {}
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
+        self._told: set[tuple[SubtaskId, str]] = set()
+        """Whose user was told, or restored, that a checkpoint with which work has completed."""
 
     def blame(self, what: str) -> None:
         self.blamed.append(what)
@@ -198,6 +200,31 @@ class Checks:
         if checkpoint_id in instance.aborted:
             raise Violation(f"section 9: {instance} takes its snapshot of {checkpoint_id}, whose abort it has read")
 
+    # ---- the end of a subtask
+
+    def inputs_ended(self, instance: SubtaskProcess) -> None:
+        if instance.ended > 1:
+            raise Violation(f"section 9: {instance} is told that its inputs have ended, and its state knows")
+
+    def told(self, subtask: SubtaskId, work: str) -> None:
+        self._told.add((subtask, work))
+
+    @staticmethod
+    def work_in(state: Mapping[str, object]) -> str:
+        """What a two-phase commit would have to make visible."""
+        return json.dumps([state["handled"], state["taken"]])
+
+    def _ends(self, checkpoint_id: int, subtask: SubtaskId, state: Mapping[str, object]) -> None:
+        """Nobody starts it again: what it still owed would be owed for ever."""
+        graph = self.world.settings.graph
+        if graph.inputs(subtask.operator) and state["ended"] != 1:
+            raise Violation(f"section 9: {subtask} has ended with {checkpoint_id}, told of that {state['ended']} times")
+        if not graph.outputs(subtask.operator) and (subtask, self.work_in(state)) not in self._told:
+            raise Violation(
+                f"section 8: {subtask} has ended with {checkpoint_id}, and no checkpoint with all its work was told to"
+                " its user before"
+            )
+
     def _cut_between(self, checkpoint: Checkpoint, receiver: SubtaskId, states: dict[SubtaskId, Any]) -> None:
         """What a subtask has taken and what its ranges hold is what the sender's own snapshot says it had emitted."""
         snapshot = checkpoint.subtasks[receiver]
@@ -283,6 +310,8 @@ class Checks:
                 received = lists["received"].get(str(index), [])
                 self._cut_downstream(coordinator, checkpoint.id, subtask, snapshot, mine["handled"], sent)
                 self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
+                if snapshot.finished:
+                    self._ends(checkpoint.id, subtask, mine)
         states = {s: json.loads(self._state(checkpoint.id, part.state)) for s, part in checkpoint.subtasks.items()}
         for subtask in self.world.settings.subtasks():
             self._cut_between(checkpoint, subtask, states)

@@ -23,6 +23,7 @@ DRAIN_STEPS_MAX = 8_000
 HEARTBEAT_S = 0.05
 HEARTBEAT_TIMEOUT_S = 0.5
 EVENT_ACK_TIMEOUT_S = 0.8
+TASK_CANCELLATION_TIMEOUT_S = 1.5
 START_TIMEOUT_S = 1.5
 """How long an instance waits for the answer to its Hello."""
 PAUSES_S = (0.05, 0.3, 1.0, 2.5)
@@ -72,6 +73,8 @@ class Config:
     """Subtasks finish when they have handled and sent everything; the job ends when all have."""
     eager_end: bool = False
     """They finish when they have sent everything, whatever is still on its way to them."""
+    brief: bool = False
+    """There is so little to do that they end while faults still happen."""
     savepoints: float = 0.0
     stops: float = 0.0
     tiny: bool = False
@@ -98,6 +101,8 @@ class Config:
     """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
     """What a subtask says stands twice in the log."""
+    hangs: bool = False
+    """User code that is stuck stays so, until its task is ended."""
 
     def settings(self, rng: random.Random) -> JobSettings:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
@@ -134,6 +139,7 @@ class Config:
             heartbeat_interval=HEARTBEAT_S,
             heartbeat_timeout=HEARTBEAT_TIMEOUT_S,
             start_timeout=1e6,
+            task_cancellation_timeout=TASK_CANCELLATION_TIMEOUT_S if self.hangs else 1e6,
             frame_events_max=frame_events,
             state_storage="memory://states",
         )
@@ -172,11 +178,14 @@ def _graphs() -> list[Config]:
         _with_backlog(replace(pair, name="pair-backlog-timeout", aligned_timeout=0.05, savepoints=0.3)),
         _with_backlog(replace(pair, name="pair-backlog-finite", unaligned=True, finite=True)),
         _with_backlog(replace(pair, name="pair-backlog-older", unaligned=True, older=0.5, savepoints=0.3)),
+        replace(pair, name="pair-brief", finite=True, brief=True, savepoints=0.3),
+        replace(pair, name="pair-brief-unaligned", finite=True, brief=True, unaligned=True),
         replace(pair, name="pair-global", policy=FailoverPolicy.GLOBAL, unaligned=True),
         replace(pair, name="pair-reset", policy=FailoverPolicy.RESET, unaligned=True),
         replace(pair, name="pair-stops", stops=0.5, savepoints=0.3),
         replace(pair, name="pair-zombies", coordinator_faults=8.0, raises=0.0, unaligned=True),
         replace(pair, name="pair-frozen", freezes=10.0, unaligned=True),
+        replace(pair, name="pair-hangs", hangs=True, twins=0.0, unaligned=True),
         replace(pair, name="pair-older", older=0.5, coordinator_faults=3.0, savepoints=0.3, unaligned=True),
         replace(
             pair, name="pair-everything", unaligned=True, savepoints=0.5, stops=0.3, runs=1.0, twins=4.0, older=0.2
@@ -202,10 +211,12 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"finite-{policy}", finite=True),
             replace(base, name=f"finite-savepoints-{policy}", finite=True, savepoints=1.0),
             replace(base, name=f"eager-end-{policy}", finite=True, eager_end=True),
+            replace(base, name=f"brief-{policy}", finite=True, eager_end=True, brief=True),
             replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
             replace(base, name=f"runs-{policy}", runs=4.0),
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
             replace(base, name=f"frozen-{policy}", freezes=10.0, coordinator_faults=0.3),
+            replace(base, name=f"hangs-{policy}", hangs=True, twins=0.0),
             replace(base, name=f"outages-{policy}", outages=8.0, freezes=0.3),
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
@@ -222,10 +233,23 @@ def _configs() -> dict[str, Config]:
             ),
         ]
     all_ += [
+        replace(Config("", max_concurrent=2, finite=True, eager_end=True), name="eager-end-savepoints", savepoints=1.0),
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
         Config("pull-replay2", FailoverPolicy.REPLAY, 2, pull=True),
         Config("pull-savepoints", FailoverPolicy.GLOBAL, 2, pull=True, savepoints=1.0, stops=0.3),
+        replace(
+            _with_backlog(Config("hangs-takeovers", hangs=True)),
+            twins=0.0,
+            subtask_faults=0.6,
+            coordinator_faults=3.0,
+            raises=0.1,
+            runs=0.0,
+            refusals=0.1,
+            jumps=0.3,
+            outages=0.2,
+            freezes=0.3,
+        ),
         *_graphs(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),

@@ -28,6 +28,7 @@ from penstock.subtask_client.protocol import (
     acking,
     alignment,
     channels,
+    ending,
     hello,
     notices,
     outputs,
@@ -121,8 +122,8 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 checkpoints,
-                "pending.states.get(o.name), pending.inbox_position)",
-                "pending.states.get(o.name), job.position)",
+                "pending.states.get(o.name), pending.inbox_position,",
+                "pending.states.get(o.name), job.position,",
             ),
         ),
         "global2",
@@ -301,6 +302,7 @@ MUTANTS: dict[str, Mutant] = {
         ),
         "refusals-replay",
         300,
+        300,
     ),
     "hint-owes-no-reset": Mutant(
         "section 8: a hint that takes a waiting Hello away sends the Reset that was left out for it",
@@ -398,6 +400,29 @@ MUTANTS: dict[str, Mutant] = {
         "pull-global",
         begin=10_000,
     ),
+    "stuck-waited-for": Mutant(
+        "section 8: whoever is to start over and goes on in user code for too long has its task ended",
+        (
+            Edit(
+                failover,
+                "elif silent or waited_s <= settings.task_cancellation_timeout:",
+                "elif silent or left.killed_at is None:",
+            ),
+        ),
+        "pair-hangs",
+    ),
+    "stuck-before-a-takeover-forgotten": Mutant(
+        "section 8: a successor waits for whoever acknowledged a checkpoint and has not said Hello since",
+        (Edit(recovery, "        _recall_left(job)\n", ""),),
+        "hangs-takeovers",
+        begin=100,
+    ),
+    "stuck-under-a-start-before": Mutant(
+        "section 8: whoever speaks, and not under its Start, for too long has its task ended",
+        (Edit(core, "if failover.ends_unheard(job, slot.subtask):", "if False:"),),
+        "hangs-takeovers",
+        begin=300,
+    ),
     "repeated-hello-forgets-whom-it-displaced": Mutant(
         "section 8: the Hello that a dead task's one displaced waits again",
         (
@@ -449,9 +474,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "ends-before-its-start": Mutant(
         "section 8: an attempt's end comes behind its own Start",
-        (Edit(subtask_core, "            and self.position > running.reading.offset\n", ""),),
-        "eager-end-replay",
-        begin=10_400,
+        (Edit(ending, " or core.position <= running.reading.offset:", ":"),),
+        "brief-replay",
     ),
     "handles-behind-a-stop": Mutant(
         "section 9: after the marker of a stopping savepoint a subtask handles nothing more",
@@ -554,7 +578,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "no-end-is-told": Mutant(
         "section 9: a sender that has finished says so on its channels",
-        (Edit(subtask_core, "*running.outputs.ends(), ", ""),),
+        (Edit(ending, "*running.outputs.ends(), ", ""),),
         "pair-finite",
     ),
     # ---- which records count
@@ -646,7 +670,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "restored-sequences-begin-anew": Mutant(
         "section 9: in a range the sequences go on where the snapshot stood",
-        (Edit(channels, "self._expected = named.sequence if self.ranges else 0", "self._expected = 0"),),
+        (Edit(channels, "self._expected = named.sequence if self.ranges or self.ended else 0", "self._expected = 0"),),
         "pair-backlog",
     ),
     "range-forgotten-at-its-barrier": Mutant(
@@ -725,7 +749,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 alignment,
-                "    effects += _snapshot_if_complete(core, running)\n    return [*effects, *_pause",
+                "    effects += snapshot_if_complete(core, running)\n    return [*effects, *_pause",
                 "    return [*effects, *_pause",
             ),
         ),
@@ -771,6 +795,43 @@ MUTANTS: dict[str, Mutant] = {
             ),
         ),
         "pair-stops",
+    ),
+    # ---- the end
+    "ends-untold": Mutant(
+        "section 8: who emits nothing says finished once its user has been told of a checkpoint with all its work",
+        (Edit(alignment, "finished=core.finished and running.settled,", "finished=core.finished,"),),
+        "finite-replay",
+    ),
+    "told-of-an-earlier-checkpoint": Mutant(
+        "section 8: that checkpoint was begun behind the end",
+        (Edit(ending, " or checkpoint_id < running.over_in:", ":"),),
+        "finite-replay",
+    ),
+    "skipped-events-left-out": Mutant(
+        "section 8: until then what is skipped behind the end belongs to the checkpoint as a range",
+        (Edit(alignment, "    if _owes_a_range(running) and reading.skipped_from is not None:", "    if False:"),),
+        "eager-end-reset",
+    ),
+    "a-savepoint-names-what-was-skipped": Mutant(
+        "section 7.9: a savepoint needs nothing of the log",
+        (Edit(alignment, "    if record.savepoint and running", "    if False and running"),),
+        "eager-end-savepoints",
+    ),
+    "inputs-end-again": Mutant(
+        "section 9: a restored attempt whose state has seen the end of its inputs is not told again",
+        (Edit(running, "self.told_ended = self.inputs.told_ended", "self.told_ended = False"),),
+        "pair-brief",
+    ),
+    "snapshot-ahead-of-the-end": Mutant(
+        "section 9: between the last end and end_inputs no snapshot is taken",
+        (
+            Edit(
+                alignment,
+                "    if inputs.channels and not inputs.open and not running.told_ended:\n        return []\n",
+                "",
+            ),
+        ),
+        "pair-brief",
     ),
     # ---- the coordinator's side
     "region-is-itself": Mutant(

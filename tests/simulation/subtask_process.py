@@ -83,6 +83,10 @@ class SubtaskProcess:
         """Records handled, by sender."""
         self.emitted: Lists = {}
         """Records emitted, by receiver."""
+        self.ended = 0
+        """How often it was told that its inputs have ended."""
+        self.works: dict[int, str] = {}
+        """By checkpoint: what its snapshot says has been handled."""
         self.is_source = not self.core.config.senders
         self.data = {edge.sender: DataIn() for edge in settings.graph.inputs(subtask.operator)}
         self.stalls = Stalls(self)
@@ -146,7 +150,7 @@ class SubtaskProcess:
             case do.WriteData(receiver=receiver, record=data):
                 self.pen.append(world.data_partition(self.subtask.operator, receiver), encode(data), None, None)
             case do.CloseUser():
-                self.handled, self.sent, self.taken, self.emitted = [], [], {}, {}
+                self.handled, self.sent, self.taken, self.emitted, self.ended = [], [], {}, {}, 0
             case do.StoreState(location=location):
                 self.uploads[location] = effect
             case do.DropState(location=location):
@@ -205,6 +209,8 @@ class SubtaskProcess:
                     return
                 ended = on.RecordsHandled()
             case do.EndInputs():
+                self.ended += 1
+                world.checks.inputs_ended(self)
                 self.emit()
                 ended = on.InputsEnded()
             case do.NotePosition():
@@ -217,10 +223,13 @@ class SubtaskProcess:
             case do.TakeSnapshot(checkpoint_id=n):
                 if world.chance(0.3) and self._may_send():
                     self.send()
-                if world.chance(0.3):
+                if world.chance(0.3) and not self.core.finished:
                     self.emit()
+                self.works[n] = world.checks.work_in(self.state)
                 ended = on.SnapshotReturned(n, json.dumps(self.state).encode())
             case do.NotifyCompleted(checkpoint_id=n) | do.NotifyAborted(checkpoint_id=n):
+                if isinstance(call, do.NotifyCompleted):
+                    world.checks.told(self.subtask, self.works[n])
                 ended = on.Notified(n)
             case None:
                 raise AssertionError("no call is under way")
@@ -230,7 +239,7 @@ class SubtaskProcess:
     def _restore(self, opening: do.OpenUser) -> bool:
         """Whether the state could be restored; where not, that has been dealt with."""
         start, world = opening.start, self.world
-        self.handled, self.sent, self.taken, self.emitted = [], [], {}, {}
+        self.handled, self.sent, self.taken, self.emitted, self.ended = [], [], {}, {}, 0
         if start.checkpoint_id == NO_CHECKPOINT:
             return True
         assert start.state is not None
@@ -245,12 +254,14 @@ class SubtaskProcess:
             return False
         lists = json.loads(state)
         self.handled, self.sent = lists["handled"], lists["sent"]
-        self.taken, self.emitted = lists["taken"], lists["emitted"]
+        self.taken, self.emitted, self.ended = lists["taken"], lists["emitted"], lists["ended"]
+        world.checks.told(self.subtask, world.checks.work_in(lists))
         return True
 
     @property
     def state(self) -> dict[str, object]:
-        return {"handled": self.handled, "sent": self.sent, "taken": self.taken, "emitted": self.emitted}
+        lists = {"handled": self.handled, "sent": self.sent, "taken": self.taken, "emitted": self.emitted}
+        return {**lists, "ended": self.ended}
 
     def fail_call(self) -> None:
         self.call = None
@@ -264,7 +275,8 @@ class SubtaskProcess:
                 if self.world.checks.current(self) is not None:
                     raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
                 partition = self.world.event_partition(self.subtask)
-                self.feed(on.PositionLost(self.world.transport.offsets([partition])[partition].begin, str(error)))
+                there = self.world.transport.offsets([partition])[partition]
+                self.feed(on.PositionLost(there.begin, there.end, str(error)))
                 return
         if self.fetched:
             record = self.fetched.popleft()
@@ -284,7 +296,8 @@ class SubtaskProcess:
                 if self.world.checks.current(self) is not None:
                     raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
                 self.data[upstream] = DataIn()
-                self.feed(on.DataLost(upstream, str(error)))
+                partition = self.world.event_partition(self.subtask)
+                self.feed(on.DataLost(upstream, self.world.transport.offsets([partition])[partition].end, str(error)))
                 return
         if data.fetched:
             record = data.fetched.popleft()
@@ -422,12 +435,12 @@ class SubtaskProcess:
         if not world.away:
             acts += [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
         acts += [(1.5, self.upload, location) for location in self.uploads]
-        if running is not None and world.now >= self.beat_at:
+        if (running is not None or self.core.former is not None) and world.now >= self.beat_at:
             acts.append((3.0, self.beat, True))
         if isinstance(self.call, do.HandleEvents):
             acts.append((0.3, self.beat, False))
         if self.call is not None:
-            if not self.stuck and not (world.away and isinstance(self.call, do.NotePosition)):
+            if not self._hangs and not (world.away and isinstance(self.call, do.NotePosition)):
                 acts.append((4.0, self.end_call))
                 if world.faulty and not isinstance(self.call, do.NotePosition):
                     acts.append(Fault(0.15 * world.rate * world.config.raises, self.fail_call))
@@ -455,23 +468,23 @@ class SubtaskProcess:
             acts.append((0.3, lambda: self.feed(on.AlignmentOverdue(self.core.aligning or 0))))
         if self.core.phase is Phase.WAITING and self.world.now >= self._patience_ends():
             acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
-        if (
-            self.core.lost is not None
-            or self.core.hello_failed
-            or self.core.may_end
-            or (
-                running is not None
-                and (
-                    running.outbox.bytes_waiting
-                    or running.outputs.bytes_waiting
-                    or running.handled_through() > running.reported_through
-                )
+        if self.core.hello_failed or (
+            running is not None
+            and (
+                running.outbox.bytes_waiting
+                or running.outputs.bytes_waiting
+                or running.handled_through() > running.reported_through
             )
         ):
             acts.append((1.0, self.turn))
         if self.core.may_poll and (self._may_emit() or self._may_send() or self._work_is_done()):
             acts.append((1.0, self.poll))
         return acts
+
+    @property
+    def _hangs(self) -> bool:
+        """For good only in user code: whatever else may be stuck has timeouts of its own."""
+        return self.stuck and not (self.world.config.hangs and isinstance(self.call, do.NotePosition))
 
     def _patience_ends(self) -> float:
         """Time in which the broker is away does not count."""

@@ -63,7 +63,7 @@ class World:
         self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog else LENGTHS) * config.operators
         self.away_until = self.calm_since = 0.0
         self.outage_to_come = config.outages * self.rng.random() > 0.7
-        self.events_wanted = max(3, self.chaos // (30 * config.operators))
+        self.events_wanted = 2 if config.brief else max(3, self.chaos // (30 * config.operators))
         self.records_wanted = self.events_wanted * (2 if config.backlog else 1)
         """By one source, to one receiver."""
         self.now = 1.0
@@ -201,11 +201,11 @@ class World:
         """As Spark does, where there is one; one that is frozen may not hear of it, and gets a successor beside it."""
         for instance in self.instances:
             if instance.alive and instance.name == task:
-                if self.settled:
+                if self.settled and not instance.stuck:
                     raise Violation(f"section 8: {instance}, alive and well, is given up: {cause}")
                 if instance.frozen_until > self.now and self.chance(0.3):
                     instance.given_up = True
-                elif self.rng.random() < 0.5:
+                elif self.config.hangs or self.rng.random() < 0.5:
                     instance.crash()
 
     def spawn_coordinator(self) -> None:
@@ -331,7 +331,7 @@ class World:
         self._window = self.steps + (rng.randint(4, 20) if self.rate else quiet)
         self._speed = {}
         for instance in self.instances:
-            instance.stuck = False
+            instance.stuck = instance.stuck and self.config.hangs
 
     def _wait(self) -> None:
         """Nobody has anything to do before the next deadline."""
@@ -351,7 +351,9 @@ class World:
         for process in self.processes():
             process.frozen_until = 0.0
             if isinstance(process, SubtaskProcess):
-                process.stuck = False
+                process.stuck = process.stuck and self.config.hangs
+                if process.stuck and (process.given_up or process.run != self.run):
+                    process.crash()  # nobody waits for it, and what runs it has an end
             if process is not self.coordinators[-1] and self.rng.random() < 0.3 and self._may_fail():
                 process.crash()
         for n in range(DRAIN_STEPS_MAX * self.config.operators):

@@ -88,3 +88,42 @@ def test_a_sink_that_fails_or_dies_in_its_last_notice_makes_everything_visible_a
         assert running.wait(PATIENCE_S).ending.value == "finished"
         running.check()
     assert sorted(visible(tmp_path)) == list(range(RECORDS))
+
+
+class WritesByItself(LosesItsLastNotice):
+    """Has no inputs, writes 0 to RECORDS - 1, and ends at once, whatever is visible by then."""
+
+    next = 0
+
+    def poll(self) -> penstock.Progress | penstock.Finished:
+        if self.next == RECORDS:
+            self.ended = True
+            return penstock.Finished()
+        self.write(self.next)
+        self.next += 1
+        return penstock.Progress()
+
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        return {"next": self.next, "sink": super().snapshot_state(checkpoint_id).decode()}
+
+    def restore_state(self, checkpoint_id: int, state: Any) -> None:
+        self.next = state["next"]
+        super().restore_state(checkpoint_id, state["sink"])
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_sink_without_inputs_that_dies_in_its_last_notice_makes_everything_visible_all_the_same(
+    tmp_path: Path, dies: bool
+) -> None:
+    """Section 8: it is one that emits nothing, and so ends in two steps too."""
+    once = Once()
+    job = penstock.Job("ending", checkpoint=penstock.CheckpointSettings(interval=0.05), heartbeat_interval=0.2)
+    job.operator("out", subtask=partial(WritesByItself, once, dies, tmp_path), parallelism=1, state_codec="json")
+    with LocalJob(job) as running:
+        assert once.reached.wait(PATIENCE_S)
+        if dies:
+            running.crash_subtask("out", 0)
+            once.go_on.set()
+        assert running.wait(PATIENCE_S).ending.value == "finished"
+        running.check()
+    assert sorted(visible(tmp_path)) == list(range(RECORDS))

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -166,7 +167,9 @@ def states(running: LocalJob) -> dict[str, list[list[int]]]:
 @pytest.mark.soak
 @pytest.mark.parametrize("policy", [FailoverPolicy.REPLAY, FailoverPolicy.GLOBAL])
 @pytest.mark.parametrize("seed", rounds())
-def test_lists_are_exact_whatever_fails(kafka_broker: EmbeddedBroker, policy: FailoverPolicy, seed: int) -> None:
+def test_lists_are_exact_whatever_fails(
+    kafka_broker: EmbeddedBroker, policy: FailoverPolicy, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     """G1, G2, G3, G4; section 11."""
     chance = Chance(seed)
     finals: dict[str, list[list[int]]] = {}
@@ -183,6 +186,7 @@ def test_lists_are_exact_whatever_fails(kafka_broker: EmbeddedBroker, policy: Fa
         assert outcome.ending is Ending.FINISHED, outcome
         assert states(second) == {name: [list(range(n))] * SUBTASKS for name, n in EVENTS.items()}
     assert chance.subtask_failures > 0
+    record_property("faults", chance.coordinator_failures + chance.subtask_failures + 1)  # and the takeover
     told = finals
     if policy is FailoverPolicy.GLOBAL:
         assert told == {name: [list(range(n))] * SUBTASKS for name, n in EVENTS.items()}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -133,3 +136,19 @@ def test_a_local_session_needs_slots(slots: Any) -> None:
 def test_a_second_local_session_is_refused(spark: Any) -> None:
     with pytest.raises(ConfigurationError, match="there is a Spark session in this process already"):
         local_session(2)
+
+
+@pytest.mark.spark
+def test_each_local_session_has_the_slots_it_was_made_with(tmp_path: Path) -> None:
+    """The JVM of an earlier session goes on, and remembers its settings."""
+    program = """
+from penstock.spark_integration import local_session
+for slots in (3, 2):
+    spark = local_session(slots)
+    print(spark.sparkContext.defaultParallelism)
+    spark.stop()
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ran.stdout.split() == ["3", "2"]

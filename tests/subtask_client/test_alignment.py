@@ -327,14 +327,23 @@ def test_an_end_behind_a_barrier_is_skipped_with_everything_else_and_read_after_
     assert two.core.running.inputs.open == {("up", 1)}
 
 
-def test_the_last_end_takes_the_snapshot_first_and_ends_the_inputs_behind_it(two, wire, a, b):
+def test_where_the_last_end_completes_an_alignment_the_inputs_end_first_and_the_snapshot_contains_that(two, wire, a, b):
+    """Section 9: between the two no snapshot is taken, so a restore knows whether end_inputs was called."""
     two.append(wire.marker(1, 0))
     two.receive("up", a.end())
+    two.user[do.EndInputs] = lambda call: two.emit("down/0", b"total") or on.InputsEnded()
     two.fresh().receive("up", b.end())
-    assert [n for n in two.names() if n in ("TakeSnapshot", "EndInputs", "CheckpointAck", "Finished")] == [
-        "TakeSnapshot", "CheckpointAck", "EndInputs", "Finished",
+    assert two.names() == [
+        "PauseData", "EndInputs", "RecordFrame", "ChannelEnded", "Finished", "TakeSnapshot", "Barrier", "CheckpointAck",
     ]  # fmt: skip
-    assert not two.ack().finished
+    assert two.ack().finished
+
+
+def test_user_code_that_raises_at_the_last_end_takes_its_alignment_with_it(two, wire, a, b):
+    two.append(wire.marker(1, 0))
+    two.user[do.EndInputs] = lambda call: on.UserFailed("boom")
+    two.receive("up", a.end(), b.end())
+    assert (two.failed, two.snapshots) == (["boom"], [])
 
 
 def test_a_finished_subtask_with_inputs_needs_the_marker_alone(two, wire, a, b):

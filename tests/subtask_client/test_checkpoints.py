@@ -258,9 +258,8 @@ def test_an_attempt_whose_work_is_over_ends_behind_its_own_start(d, wire):
     d.feed(on.WorkEnded())
     d.feed(on.TurnEnded(dry=False))
     assert (d.core.phase, d.core.may_poll) == (Phase.RUNNING, False)
-    d.append()
-    d.fresh().feed(on.TurnEnded(dry=False))
-    assert (d.names(), d.handled, d.core.phase) == (["Finished"], [b"a"], Phase.FINISHED)
+    d.fresh().append()
+    assert (d.names(), d.handled, d.core.phase) == (["HandleEvents", "Finished"], [b"a"], Phase.FINISHED)
 
 
 def test_a_finished_instance_stays_until_a_completed_checkpoint_contains_its_end(d, wire):
@@ -269,9 +268,12 @@ def test_a_finished_instance_stays_until_a_completed_checkpoint_contains_its_end
     d.append(wire.marker(1, 0))
     d.feed(on.WorkEnded())
     d.append(wire.marker(2, 0), wire.completed(1))
-    assert [ack.finished for ack in d.written(CheckpointAck)] == [False, True]
     assert d.core.phase is Phase.FINISHED
-    d.fresh().append(wire.completed(2))
+    d.append(wire.completed(2))
+    assert d.core.phase is Phase.FINISHED
+    d.append(wire.marker(3, 0))
+    assert [ack.finished for ack in d.written(CheckpointAck)] == [False, False, True]
+    d.fresh().append(wire.completed(3))
     assert d.names() == ["NotifyCompleted", "CloseUser", "Leave"]
     assert d.of(do.Leave)[0].departure is Departure.FINISHED
 
@@ -307,7 +309,12 @@ def test_a_finished_instance_handles_no_event_and_its_ack_stands_before_the_firs
     d.append(wire.frame(1, b"late", b"later"), wire.marker(1, 3))
     assert d.handled == [b"a"]
     ack = d.ack()
-    assert (ack.finished, ack.handled_through, ack.event_position) == (True, 1, skipped_at)
+    (skipped,) = ack.event_ranges
+    assert (ack.finished, ack.handled_through, ack.event_position) == (False, 1, skipped_at + 2)
+    assert (skipped.begin, skipped.end, skipped.attempt) == (skipped_at, skipped_at + 2, 50)
+    d.fresh().append(wire.completed(1), wire.marker(2, 3))
+    ack = d.ack()
+    assert (ack.finished, ack.handled_through, ack.event_position, ack.event_ranges) == (True, 1, skipped_at, ())
 
 
 def test_a_gap_behind_the_end_fails_the_attempt_all_the_same(d, wire):

@@ -183,3 +183,42 @@ def test_a_restored_numbering_is_not_reported_before_it_advances(d, wire):
     assert not d.written(Heartbeat)
     d.feed(on.HeartbeatDue(True, "step", 0))
     assert d.written(Heartbeat)[0].handled_through == 40
+
+
+# ---- between two attempts
+
+
+BEAT = on.HeartbeatDue(True, "closing", 1_000)
+
+
+def test_signs_of_life_go_on_in_the_name_of_the_attempt_that_is_over_until_the_next_hello_stands(d, wire):
+    """Section 8: a user's object that takes its time to close is no frozen process."""
+    d.started()
+    sender = d.core.running.sender
+    d.user[do.NotePosition] = lambda call: d.feed(BEAT) and on.PositionNoted(len(d.log), "nonce-2")
+    d.hello_known = False
+    d.append(wire.reset())
+    (beat,) = d.written(Heartbeat)
+    assert (beat.sender, beat.step, beat.handled_through) == (sender, "closing", 0)
+    d.feed(on.HeartbeatSettled())
+    assert len(d.feed(BEAT)) == 1
+    d.feed(on.HeartbeatSettled())
+    d.feed(on.HelloTaken("nonce-2", 60))
+    assert d.feed(BEAT) == []
+
+
+def test_between_attempts_too_at_most_one_heartbeat_is_in_flight_and_none_says_what_was_handled(d, wire):
+    d.started()
+    d.hello_known = False
+    d.append(wire.reset())
+    assert len(d.feed(BEAT)) == 1
+    assert d.feed(BEAT) == []
+    assert d.feed(on.HeartbeatDue(False, "closing", 0)) == []
+
+
+def test_an_instance_that_was_no_attempt_yet_or_has_left_says_nothing(d, wire):
+    d.hello()
+    assert d.feed(BEAT) == []
+    d.append(wire.start(event_position=0))
+    d.feed(on.LeaveRequested("shutdown"))
+    assert d.feed(BEAT) == []

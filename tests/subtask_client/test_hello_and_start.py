@@ -294,7 +294,7 @@ def test_a_truncated_position_with_a_newer_start_behind_it_means_superseded(d, w
     """Section 11: a thawed instance leaves, and says no Hello that would take its successor over."""
     d.started()
     d.log += [wire.frame(0, b"gone"), wire.start(attempt=60, nonce="other")]
-    d.fresh().feed(on.PositionLost(2, "offset 1 is wanted, 2 is there"))
+    d.fresh().feed(on.PositionLost(2, 3, "offset 1 is wanted, 2 is there"))
     d.append()
     assert d.names() == ["Seek", "CloseUser", "Leave"]
     assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
@@ -303,20 +303,34 @@ def test_a_truncated_position_with_a_newer_start_behind_it_means_superseded(d, w
 def test_a_truncated_position_without_a_successor_fails_the_attempt(d, wire):
     d.started()
     d.log += [wire.frame(0, b"gone"), wire.frame(1, b"b"), wire.marker(1, 2)]
-    d.fresh().feed(on.PositionLost(2, "offset 1 is wanted, 2 is there"))
-    d.append()
+    d.fresh().feed(on.PositionLost(2, 4, "offset 1 is wanted, 2 is there"))
+    d.feed(on.RecordRead(2, d.log[2]))
     assert not d.core.may_poll
-    d.turn()
+    assert d.names() == ["Seek"]
+    d.append()
     assert d.names() == ["Seek", "Report", "Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
-    assert "offset 1 is wanted" in d.written(Failed)[0].cause
+    (failed,) = d.written(Failed)
+    assert "offset 1 is wanted" in failed.cause
+    assert "--from-checkpoint" in failed.cause
+    assert "--fresh" in failed.cause
     assert d.handled == []
+
+
+def test_a_truncated_position_is_judged_though_events_never_run_dry(d, wire):
+    """What stands behind the end that was there when it was found says nothing of who truncated it."""
+    d.started()
+    d.log += [wire.frame(0, b"gone"), wire.frame(1, b"b")]
+    d.fresh().feed(on.PositionLost(2, 3, "gone"))
+    d.feed(on.RecordRead(2, d.log[2]))
+    d.log.append(wire.frame(2, b"c"))
+    d.turn(dry=False)
+    assert len(d.failed) == 1
 
 
 def test_a_truncated_position_while_waiting_makes_it_say_hello_again(d, wire):
     d.hello()
-    d.feed(on.PositionLost(0, "gone"))
-    d.fresh().turn()
-    assert d.names() == ["Report", "NotePosition", "Seek", "Hello"]
+    d.fresh().feed(on.PositionLost(0, 0, "gone"))
+    assert d.names() == ["Seek", "Report", "NotePosition", "Seek", "Hello"]
 
 
 def test_every_phase_but_left_can_be_left():

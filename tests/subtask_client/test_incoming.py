@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -96,6 +97,38 @@ def test_a_lost_position_of_an_input_names_the_input(transport: MemoryTransport,
     assert "offset 1 is wanted" in lost.cause
 
 
+@pytest.mark.parametrize(
+    ("begin", "end", "said"),
+    [
+        (3, 3, "offset 3 is wanted of .*, 4 to 9 are available: the log was truncated$"),
+        (4, 12, "offsets 4 to 12 are wanted of .*, 4 to 9 are available: .*the topic was deleted and made anew$"),
+        (12, 12, "offset 12 is wanted of .*, 4 to 9 are available: .*the topic was deleted and made anew$"),
+    ],
+)
+def test_an_input_that_lacks_what_is_wanted_of_it_is_known_before_it_is_read(
+    transport: MemoryTransport, incoming: Incoming, begin: int, end: int, said: str
+) -> None:
+    """A log never says that a position above its end is one; a reader would wait there, and skip what comes."""
+    fill(transport, LEFT, 9)
+    transport.truncate({LEFT: 4})
+    transport.writer().append(EVENTS, encode(Reset(1, 0)))
+    incoming.seek(0)
+    lost = incoming.lacking("left", begin, end)
+    assert lost is not None
+    assert (lost.upstream, lost.events_end) == ("left", 1)
+    assert re.search(said, lost.cause)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(4, 4), (4, 9), (9, 9)])
+def test_an_input_that_holds_what_is_wanted_of_it_lacks_nothing(
+    transport: MemoryTransport, incoming: Incoming, begin: int, end: int
+) -> None:
+    fill(transport, LEFT, 9)
+    transport.truncate({LEFT: 4})
+    incoming.seek(0)
+    assert incoming.lacking("left", begin, end) is None
+
+
 def test_a_lost_position_of_the_events_names_what_is_there(transport: MemoryTransport, incoming: Incoming) -> None:
     writer = transport.writer()
     for _ in range(3):
@@ -104,7 +137,7 @@ def test_a_lost_position_of_the_events_names_what_is_there(transport: MemoryTran
     incoming.seek(0)
     lost = incoming.fetch(0)
     assert isinstance(lost, on.PositionLost)
-    assert lost.begin == 2
+    assert (lost.begin, lost.end) == (2, 3)
 
 
 def test_a_pause_forgets_what_was_fetched_of_that_input_alone(transport: MemoryTransport, incoming: Incoming) -> None:

@@ -33,7 +33,14 @@ def test_data_partitions_are_read_from_where_start_says_once_the_users_object_is
     d = driver(f"{A} side/0")
     d.started(data_positions=(wire.at(A, 7), wire.at("side/0", 3)))
     assert d.names()[-3:] == ["OpenUser", "SeekData", "SeekData"]
-    assert d.of(do.SeekData) == [do.SeekData("up", 7), do.SeekData("side", 3)]
+    assert d.of(do.SeekData) == [do.SeekData("up", 7, 7), do.SeekData("side", 3, 3)]
+
+
+def test_a_data_partition_must_hold_all_that_its_channels_want_of_it(driver, wire, a):
+    """From the lowest range to the highest open position: what lies above its end was never written there."""
+    d = driver(f"{A} {B}")
+    d.started(data_positions=(wire.at(A, 9, a.range(2, 4)), wire.at(B, 5)))
+    assert d.of(do.SeekData) == [do.SeekData("up", 2, 9)]
 
 
 def test_a_record_that_comes_before_the_start_or_is_left_from_an_older_one_is_dropped(driver, wire, a):
@@ -287,18 +294,6 @@ def test_the_inputs_end_once_behind_the_last_record_and_every_receiver_is_told(d
     assert d.records == [b"a1", b"s1"]
 
 
-def test_inputs_that_ended_before_the_snapshot_end_again_after_its_restore(two, wire, a, b):
-    """The user's object of the new attempt has not been told yet; its snapshot was taken before."""
-    two.append(wire.marker(1, 0))
-    two.receive("up", a.end(), b.end())
-    assert not two.ack().finished
-    two.restarted()
-    assert len(two.of(do.EndInputs)) == 2
-    two.turn()
-    assert two.core.phase is Phase.FINISHED
-    assert two.data_at["up"] is None  # there is nothing to read
-
-
 def test_an_attempt_whose_inputs_have_ended_ends_behind_its_own_start(driver, wire, a):
     """Section 8: what its predecessors were sent is in the state that it ends with."""
     d = driver(A, "down/0")
@@ -334,22 +329,6 @@ def test_nothing_is_emitted_behind_the_end(driver, wire, a):
         d.emit("down/0", b"too late")
 
 
-def test_a_sink_ends_once_it_has_been_told_that_a_checkpoint_with_all_its_records_has_completed(driver, wire, a):
-    """Section 8: a task that dies before it is told must not be one that nobody starts again."""
-    d = driver(A).started()
-    d.append(wire.marker(1, 0))
-    d.receive("up", a.barrier(1), a.frame(b"a1"), a.end())
-    assert len(d.of(do.EndInputs)) == 1
-    for n in (1, 2):  # only the second was begun behind the end
-        d.append(wire.completed(n))
-        d.turn()
-        assert d.core.phase is (Phase.RUNNING if n == 1 else Phase.FINISHED)
-        d.append(wire.marker(n + 1, 0))
-    assert [ack.finished for ack in d.written(CheckpointAck)] == [False, False, True]
-    d.append(wire.completed(3))
-    assert d.core.phase is Phase.LEFT
-
-
 def test_user_code_that_raises_at_the_end_of_its_inputs_fails_the_attempt_and_is_asked_again(two, a, b):
     two.user[do.EndInputs] = lambda call: on.UserFailed("boom")
     two.receive("up", a.end(), b.end())
@@ -371,54 +350,6 @@ def test_a_record_that_fails_its_handler_is_handled_again_by_the_next_attempt(tw
     two.append(wire.start(60, "nonce-2", generation=1, event_position=2, data_positions=(wire.at(A), wire.at(B))))
     two.receive("up", a.frame(b"a1"))
     assert two.records == [b"a1"]
-
-
-def test_a_position_lost_in_a_data_partition_stops_all_reading_and_fails_the_attempt_once_all_is_read(driver, a, wire):
-    d = driver(f"{A} side/0").started()
-    d.fresh().feed(on.DataLost("up", "offset 3 of the data partition is gone, it begins at 9"))
-    assert d.of(do.PauseData) == [do.PauseData("up"), do.PauseData("side")]
-    d.append(wire.frame(0, b"e1"), wire.marker(1, 1))
-    d.feed(on.DataRead("up", 9, a.frame(b"a1")))
-    assert (d.records, d.handled, d.of(do.TakeSnapshot)) == ([], [], [])
-    assert d.core.dropped["position_lost"] == 3
-    assert not d.core.may_poll
-    d.turn(dry=False)
-    assert not d.failed
-    d.turn(dry=True)
-    (report,) = d.of(do.Report)
-    assert "offset 3 of the data partition is gone" in str(report.error)
-    assert d.failed == [str(report.error)]
-
-
-@pytest.mark.parametrize("ends", ["reset", "stop", "superseded", "a newer Start"])
-def test_a_position_lost_in_a_data_partition_matters_not_where_the_attempt_is_over_anyway(driver, wire, a, ends):
-    """A checkpoint of its successors may have truncated it."""
-    d = driver(A).started()
-    d.feed(on.DataLost("up", "gone"))
-    match ends:
-        case "reset":
-            d.append(wire.reset())
-        case "stop":
-            d.append(wire.stop())
-        case "superseded":
-            d.append(wire.start(attempt=99, nonce="another"))
-        case "a newer Start":
-            d.append(wire.start(generation=1, data_positions=(wire.at(A),), event_position=2))
-            d.receive("up", type(a)(A, attempt=40, generation=1).frame(b"a1"))
-            assert d.records == [b"a1"]
-    d.turn(dry=True)
-    assert not d.failed
-    assert not d.of(do.Report)
-
-
-def test_a_position_lost_twice_is_told_once_and_one_lost_outside_an_attempt_is_nothing(driver, wire):
-    d = driver(A).hello()
-    assert d.feed(on.DataLost("up", "before any Start")) == []
-    assert d.core.lost is None
-    d.append(wire.start(data_positions=(wire.at(A),)))
-    d.feed(on.DataLost("up", "first"))
-    assert d.feed(on.DataLost("up", "second")) == []
-    assert d.core.lost == "first"
 
 
 # ---- any order

@@ -67,11 +67,11 @@ def test_a_stopping_savepoint_aborted_before_its_snapshot_goes_on_too(two, wire,
     assert two.core.may_poll
 
 
-def test_inputs_that_ended_with_a_stopping_savepoint_are_told_of_when_it_is_aborted(two, wire, a, b):
+def test_inputs_that_end_ahead_of_a_stopping_savepoints_snapshot_are_told_of_ahead_of_it_and_once(two, wire, a, b):
     two.append(wire.marker(1, 0, stop=True))
     two.receive("up", a.end(), b.end())
     assert two.snapshots == [1]
-    assert not two.of(do.EndInputs)
+    assert two.ack().finished
     two.append(wire.aborted(1))
     assert len(two.of(do.EndInputs)) == 1
     assert two.core.phase is Phase.FINISHED
@@ -79,7 +79,7 @@ def test_inputs_that_ended_with_a_stopping_savepoint_are_told_of_when_it_is_abor
 
 def test_an_input_that_ended_before_the_restore_is_not_read_when_a_stop_is_aborted(driver, wire, a):
     d = driver(f"{A} {SIDE}").started(data_positions=(wire.at(A), wire.at(SIDE, None)))
-    assert d.of(do.SeekData) == [do.SeekData("up", 0)]
+    assert d.of(do.SeekData) == [do.SeekData("up", 0, 0)]
     d.append(wire.marker(1, 0, stop=True))
     d.receive("up", a.barrier(1, True))
     d.fresh().append(wire.aborted(1))

@@ -27,9 +27,9 @@ def operator(name: str, parallelism: int, *upstreams: str, by: Partitioning = Pa
     return OperatorSettings(name, parallelism, inputs=tuple(InputSettings(upstream, by) for upstream in upstreams))
 
 
-def pair(**changes: Any) -> Script:
+def pair(by: Partitioning = Partitioning.KEYED, **changes: Any) -> Script:
     """Two subtasks of ``a`` feed two of ``b``; nothing has been emitted."""
-    return Script.running(operator("a", 2), operator("b", 2, "a"), restart=FOREVER, **changes)
+    return Script.running(operator("a", 2), operator("b", 2, "a", by=by), restart=FOREVER, **changes)
 
 
 def started(script: Script, receiver: SubtaskId = B0) -> dict[str, tuple[Segment, ...]]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.inputs import Offsets, Restore
+from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.graph import Partitioning
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import JobSettings, OperatorSettings
 
 from .data_jobs import (
     A0,
@@ -160,7 +162,7 @@ def forward_now() -> list[OperatorSettings]:
 @pytest.mark.parametrize("now", [no_edge, no_sender, forward_now])
 def test_a_range_of_a_channel_that_the_job_no_longer_has_refuses(now: Callable[[], list[OperatorSettings]]) -> None:
     """G2, G5: what the range holds belongs to the checkpoint and would never be handled."""
-    script = pair()
+    script = pair(Partitioning.REBALANCE)
     script.emit_data("a", B0, 12)
     script.positions[B0] = (channel(A0, *at(12)), channel(A1, *at(12, RANGE)))
     n = script.checkpoint()
@@ -177,3 +179,85 @@ def test_an_operator_that_is_gone_takes_its_own_ranges_along() -> None:
     assert script.task(A0).start.checkpoint_id == n
     assert script.checkpoint() > n
     assert floors(script) == {}
+
+
+# ---- which subtask holds what of a key
+
+
+def now(by: Partitioning, **changes: Any) -> JobSettings:
+    return job_settings(operator("a", 2), operator("b", 2, "a", by=by), **changes)
+
+
+@pytest.mark.parametrize("groups", [127, 256])
+def test_another_number_of_key_groups_refuses(groups: int) -> None:
+    """Section 9: it would send keys past the subtasks that hold their states, and nothing else would say so."""
+    script = pair()
+    n = script.checkpoint()
+    script.settings = now(Partitioning.KEYED, max_parallelism=groups)
+    refused(
+        script,
+        rf"checkpoint {n} of job job holds the states of operator b by 128 key groups \(max_parallelism\), the job now"
+        rf" has {groups}: .* Start with max_parallelism 128, or with --fresh",
+    )
+
+
+def test_a_savepoint_refuses_it_too() -> None:
+    script = pair()
+    n = script.savepoint()
+    script.acknowledge(n)
+    script.settings = now(Partitioning.KEYED, max_parallelism=64)
+    refused(script, "by 128 key groups", restore=Restore.CHECKPOINT, restore_checkpoint=n)
+
+
+@pytest.mark.parametrize("other", [p for p in Partitioning if p is not Partitioning.KEYED])
+@pytest.mark.parametrize("keyed_before", [True, False])
+def test_an_input_that_is_by_key_no_longer_or_has_become_so_refuses(other: Partitioning, keyed_before: bool) -> None:
+    """Section 9: the error names the operator, both ways, and the way out."""
+    old, new = (Partitioning.KEYED, other) if keyed_before else (other, Partitioning.KEYED)
+    script = pair(old)
+    n = script.checkpoint()
+    script.settings = now(new)
+    refused(
+        script,
+        rf"in checkpoint {n} of job job, operator b takes the records of a {old}, the job now says {new}: .* Start with"
+        rf" {old}, or with --fresh",
+    )
+
+
+def test_records_that_go_anywhere_may_go_elsewhere() -> None:
+    """No state depends on where they go, nor on how many key groups there are."""
+    script = pair(Partitioning.REBALANCE)
+    n = script.checkpoint()
+    script.restart(now(Partitioning.BROADCAST, max_parallelism=7))
+    hello_all(script)
+    assert script.task(B0).start.checkpoint_id == n
+
+
+def test_a_fresh_start_may_change_the_key_groups() -> None:
+    """The way out."""
+    script = pair()
+    script.checkpoint()
+    script.restart(now(Partitioning.KEYED, max_parallelism=7), restore=Restore.FRESH)
+    hello_all(script)
+    assert script.checkpoint()
+
+
+def test_a_new_operator_may_take_records_by_key() -> None:
+    """It has no states."""
+    script = Script.running(operator("a", 2), restart=FOREVER)
+    n = script.checkpoint()
+    script.restart(now(Partitioning.KEYED, max_parallelism=7, restart=FOREVER))
+    hello_all(script)
+    assert script.task(A0).start.checkpoint_id == n
+
+
+def test_a_checkpoint_that_does_not_say_its_key_groups_is_restored() -> None:
+    """As older versions wrote them: nobody knows better."""
+    script = pair()
+    n = script.checkpoint()
+    (header,) = script.committed(CheckpointCompleted)
+    older = replace(header, operators=tuple(replace(o, max_parallelism=0, inputs=()) for o in header.operators))
+    script.log = [(key, older if record is header else record) for key, record in script.log]
+    script.restart(now(Partitioning.KEYED, max_parallelism=256))
+    hello_all(script)
+    assert script.task(B0).start.checkpoint_id == n

@@ -112,6 +112,52 @@ def test_a_stop_is_sent_again_in_the_next_epoch_until_a_checkpoint_stands_behind
     assert not [record for record in script.appended(S0) if isinstance(record, Stop)]
 
 
+def stops(script: Script) -> list[str]:
+    """Who is told to leave anew when the broker has not taken a record."""
+    script.forget()
+    script.handle(AppendFailed(script.job.history.epoch, "refused"))
+    script.advance(60.0)
+    return [stop.nonce for stop in script.appended(S0) if isinstance(stop, Stop)]
+
+
+def stranger(script: Script) -> None:
+    """An instance of an older run, which is told to leave."""
+    script.read(Hello("op", 0, "run-0", "stranger", "its task", "host"))
+    assert any(stop.nonce == "stranger" for stop in script.records(S0, Stop))
+
+
+def test_a_stop_behind_the_markers_of_the_checkpoint_that_completes_is_sent_again() -> None:
+    """Section 8: until a completed checkpoint's markers stand behind it; those of this one stand before it."""
+    script = Script.running()
+    n = script.trigger()
+    stranger(script)
+    script.acknowledge(n)
+    assert script.last_id == n
+    assert stops(script) == ["stranger"]
+
+
+def test_a_stop_ahead_of_the_markers_of_the_next_one_is_not() -> None:
+    script = Script.running()
+    n = script.trigger()
+    stranger(script)
+    script.acknowledge(n)
+    script.checkpoint()
+    assert stops(script) == []
+
+
+def test_a_stop_to_a_subtask_that_has_finished_is_owed_for_good() -> None:
+    """It gets no marker any more that could show that the Stop stands."""
+    script = Script.running()
+    script.read(script.task(S0).finished())
+    (n,) = script.pending
+    script.read(script.task(S0).ack(n, finished=True), script.task(S1).ack(n))
+    script.hello(S0)
+    script.trigger()
+    script.read(script.task(S1).ack(script.job.next_checkpoint_id - 1))
+    assert script.last_id > n
+    assert stops(script) == ["nonce-3"]
+
+
 def test_a_rejection_through_the_gateway_of_an_earlier_epoch_fails_nobody() -> None:
     """Section 6: exactly that attempt, never its successor; the same id can live on under a new epoch."""
     script = one_unheard()

@@ -1,0 +1,58 @@
+"""How a subtask ends: its work, then its attempt, then its instance (protocol, section 8).
+
+The end of the work (``poll`` said Finished, or every input has ended and the user has been told) ends the attempt: no
+event is handled any more, receivers are told, the coordinator is. The instance stays for a checkpoint that contains
+this. Who emits nothing may be the second half of a two-phase commit: it says that a snapshot is its last only when the
+user has been told of an earlier one with the same contents. So whoever dies before that notice is started again, and
+whoever dies behind it owes nothing ◆.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...schemas.acks import Finished
+from . import alignment
+from . import effects as do
+from .effects import Departure, Effect
+from .phases import Phase, Turn
+
+if TYPE_CHECKING:
+    from .core import SubtaskCore
+    from .running import Running
+
+
+def work_ended(core: SubtaskCore, running: Running) -> list[Effect]:
+    running.work_over = True
+    return follow_up(core, running)
+
+
+def inputs_ended(core: SubtaskCore, running: Running) -> list[Effect]:
+    """The user has been told; what waited for that is a snapshot that the last end completed."""
+    running.end_call(do.EndInputs)
+    return [*work_ended(core, running), *alignment.snapshot_if_complete(core, running)]
+
+
+def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
+    """Ends the attempt once its work is over and nothing keeps it.
+
+    Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
+    are in the state that this one ends with ◆.
+    """
+    if not running.work_over or core.phase is not Phase.RUNNING or running.call is not None:
+        return []
+    if running.behind_stop or core.lost is not None or core.position <= running.reading.offset:
+        return []
+    running.reading.ended, running.over_in = True, running.checkpoints.belongs_to
+    core.turn(Turn.WORK_ENDED)
+    return [*running.flush(), *running.outputs.ends(), do.Write(Finished(running.sender))]
+
+
+def told(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+    """The user knows that this checkpoint has completed."""
+    if running.ends_with == checkpoint_id:
+        return core.leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {core.who()}")
+    if running.settled or running.over_in is None or checkpoint_id < running.over_in:
+        return []
+    running.settled = True
+    return [do.Write(Finished(running.sender))]  # the next checkpoint, its last, need not wait for its time

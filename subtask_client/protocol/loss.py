@@ -1,0 +1,69 @@
+"""A position that a partition does not have: somebody truncated it, or made the topic anew.
+
+A checkpoint of its successors may have done that to an instance that was frozen. Whether it was so stands in the events
+partition, below the end that it had when the position was missed: a Reset, a Stop, a Start. Only where nothing of the
+kind is found there has something been lost. Waiting for the partition to run dry instead could wait for ever.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...schemas.errors import SubtaskError
+from . import effects as do
+from . import hello
+from .effects import Effect
+from .inputs import DataLost, PositionLost
+from .phases import Phase
+
+if TYPE_CHECKING:
+    from .core import SubtaskCore
+
+WAYS_OUT = (
+    "The way out is to begin where that is not needed: with --from-checkpoint N, N being a savepoint (it needs no"
+    " records of the log) or an older checkpoint that is still there, or without any, with --fresh"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    cause: str
+    end: int
+    """Of the events partition when the position was missed."""
+
+
+def events_lost(core: SubtaskCore, lost: PositionLost) -> list[Effect]:
+    if core.looking is not None:  # what was to be looked through is gone: a successor, if there is one, fences this
+        return hello.say(core, *core.looking)
+    if core.phase is Phase.NEW:
+        return []
+    core.lost, core.position = Loss(lost.cause, lost.end), lost.begin
+    return [do.Seek(lost.begin)]
+
+
+def data_lost(core: SubtaskCore, lost: DataLost) -> list[Effect]:
+    running = core.running
+    if running is None or core.lost is not None:
+        return []
+    core.lost = Loss(lost.cause, lost.events_end)
+    return [do.PauseData(upstream) for upstream in running.inputs.upstreams]
+
+
+def follow_up(core: SubtaskCore) -> list[Effect]:
+    """Everything below that end has been read, and the attempt is not over: so it fails."""
+    lost, running = core.lost, core.running
+    if lost is None or core.phase is Phase.LEFT or core.position < lost.end:
+        return []
+    if running is None:
+        error = SubtaskError(f"{core.who()}: {lost.cause}, and nothing behind it answers its Hello")
+        return [do.Report(error), *core.start_over()]
+    if running.call is not None:
+        return []
+    n = running.start.checkpoint_id
+    begun = "its beginning" if n < 0 else f"checkpoint {n}"
+    error = SubtaskError(
+        f"{core.who()}: {lost.cause}. Nothing in its events says that another attempt took over, so it cannot go on"
+        f" from {begun}: what it needs for that is gone. {WAYS_OUT}"
+    )
+    return [do.Report(error), *core.fail(str(error))]

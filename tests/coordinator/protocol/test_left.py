@@ -1,0 +1,356 @@
+"""Who was to start over and does not: stuck in user code, or frozen, also across a takeover (protocol, section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, Restore
+from penstock.coordinator.status import job_status
+from penstock.schemas.acks import Heartbeat, RunStarted
+from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.status import SubtaskStatus
+
+from .driver import S0, S1, Script
+
+TIMEOUT = 30.0
+
+
+def running(policy: FailoverPolicy = FailoverPolicy.REPLAY) -> Script:
+    return Script.running(
+        OperatorSettings("op", 2, on_failover=policy, event_ack_timeout=5.0),
+        checkpoint={"interval": 1000.0},
+        task_cancellation_timeout=TIMEOUT,
+    )
+
+
+def saying(script: Script, step: str = "in process") -> Heartbeat:
+    """What S0 says while its user code does not return, whatever the coordinator writes meanwhile."""
+    return script.task(S0).heartbeat(step=step)
+
+
+def roll_back(script: Script) -> None:
+    """Everybody is to start over; S1 does."""
+    script.handle(CoordinatorRaised("op", script.job.current.number, "step", "boom"))
+    script.advance(5.0)
+    script.hello(S1)
+    script.forget()
+
+
+def pass_time(script: Script, seconds: float, *said: Heartbeat) -> None:
+    """S1 lives; of S0 only what is given is read, each second."""
+    for _ in range(round(seconds)):
+        script.live(1.0, S0)
+        if script.ended is None:
+            script.read(*said)
+
+
+def kills(script: Script) -> list[tuple[SubtaskId, str]]:
+    return [(kill.subtask, kill.task) for kill in script.made(effects.KillTask)]
+
+
+def shown(script: Script, subtask: SubtaskId = S0) -> SubtaskStatus:
+    (operator,) = job_status(script.job).operators
+    return operator.subtasks[subtask.index]
+
+
+# ---- stuck
+
+
+@pytest.mark.parametrize("policy", list(FailoverPolicy))
+def test_one_whose_user_code_goes_on_for_too_long_has_its_task_ended(policy: FailoverPolicy) -> None:
+    """G6: it beats, so it is not silent; it cannot obey the Reset, and everybody waits for it."""
+    script = running(policy)
+    said = saying(script)
+    roll_back(script)
+    pass_time(script, TIMEOUT - 2, said)
+    assert not kills(script)
+    pass_time(script, 5, said)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, TIMEOUT - 5, said)
+    assert len(kills(script)) == 1
+
+
+def test_the_task_that_comes_in_its_place_ends_the_wait() -> None:
+    script = running()
+    said = saying(script)
+    roll_back(script)
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is None
+    script.hello(S0)
+    script.forget()
+    script.live(3 * TIMEOUT)
+    assert not kills(script)
+    assert script.ended is None
+    assert shown(script).step == "polling"
+
+
+def test_where_nobody_ends_its_task_the_job_fails_and_says_who_it_is_and_what_to_do() -> None:
+    """G6: a coordinator without a runner beside it can end no task."""
+    script = running()
+    said = saying(script)
+    roll_back(script)
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is None
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is not None
+    assert script.ended.ending is Ending.FAILED
+    for what in ("op/0", "attempt 1", "in process", "task task-1", "host host", "task_cancellation_timeout (30 s)"):
+        assert what in script.ended.cause, what
+
+
+def test_one_whose_task_was_to_end_for_its_events_and_goes_on_fails_the_job_too() -> None:
+    """Its task was to be ended when it was failed, and is not ended twice."""
+    script = running()
+    script.send(script.task(S0), b"event")
+    said = saying(script)
+    pass_time(script, 8, said)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, TIMEOUT - 5, said)
+    assert script.ended is None
+    pass_time(script, 8, said)
+    assert script.ended is not None
+    assert len(kills(script)) == 1
+
+
+def test_one_that_falls_silent_when_its_task_is_to_end_is_waited_for() -> None:
+    """It has died, and its task may be started again when the cluster has room: that may take any time."""
+    script = running()
+    said = saying(script)
+    roll_back(script)
+    pass_time(script, TIMEOUT + 3, said)
+    pass_time(script, 10 * TIMEOUT)
+    assert script.ended is None
+    assert len(kills(script)) == 1
+
+
+def test_further_failovers_do_not_give_it_more_time() -> None:
+    script = running()
+    said = saying(script)
+    roll_back(script)
+    for _ in range(3):
+        pass_time(script, 10, said)
+        script.read(script.task(S1).failed())
+        script.hello(S1)
+    pass_time(script, 5, said)
+    assert kills(script) == [(S0, "task-1")]
+
+
+def test_time_in_which_the_broker_is_away_does_not_count() -> None:
+    """Section 8: a broker that is away for a minute fails nobody."""
+    script = running()
+    said = saying(script)
+    roll_back(script)
+    pass_time(script, 5, said)
+    for _ in range(120):
+        script.advance(1.0)
+    pass_time(script, 10, said)
+    assert not kills(script)
+
+
+def test_the_status_names_who_is_waited_for_and_since_when() -> None:
+    """G6."""
+    script = running()
+    said = saying(script)
+    assert shown(script).host == "host"
+    roll_back(script)
+    pass_time(script, 12, said)
+    seen = shown(script)
+    assert (seen.phase, seen.host, seen.step) == ("absent", "host", "to start over for 11 s: attempt 1 (in process)")
+    pass_time(script, TIMEOUT - 7, said)
+    assert shown(script).step.endswith("(in process), its task was to end 3 s ago")
+    pass_time(script, 8)
+    assert shown(script).silent_s >= 7
+
+
+# ---- across a takeover
+
+
+def follow(script: Script) -> None:
+    """A successor from a checkpoint behind all that the subtasks said when they started; S1 obeys its Reset."""
+    script.live(3)
+    script.checkpoint()
+    script.acks_begin = script.job.history.checkpoints[script.last_id].inbox_position
+    script.restart()
+    script.hello(S1)
+    script.forget()
+
+
+def test_one_that_was_frozen_at_a_takeover_has_its_task_ended_and_the_job_goes_on() -> None:
+    """Its Hello is truncated away; the checkpoint says which task it was."""
+    script = running()
+    follow(script)
+    pass_time(script, 9)
+    assert not kills(script)
+    pass_time(script, 5)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, 10 * script.settings.start_timeout)
+    assert script.ended is None, "it has registered once: nothing says that there are too few slots"
+    script.hello(S0)
+    assert script.task(S0).started
+
+
+def test_one_that_was_stuck_at_a_takeover_is_named_and_has_its_task_ended() -> None:
+    script = running()
+    said = saying(script)
+    follow(script)
+    pass_time(script, 20, said)
+    assert not kills(script)
+    assert "attempt 1 (in process)" in shown(script).step
+    pass_time(script, TIMEOUT - 17, said)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is not None
+    assert "attempt 1 goes on (in process)" in script.ended.cause
+
+
+def other_process(script: Script) -> None:
+    """The newest Hello is behind the inbox position, and waits for its Start."""
+    script.read(script.task(S0).failed())
+    script.hello(S0)
+    script.restart()
+
+
+def at_an_older_one(script: Script) -> None:
+    """The newest attempt is known from the newest checkpoint, whichever is restored."""
+    older = script.last_id
+    script.read(script.task(S0).failed())
+    script.hello(S0)
+    script.checkpoint()
+    script.restart(restore=Restore.CHECKPOINT, restore_checkpoint=older)
+
+
+def afresh(script: Script) -> None:
+    script.read(script.task(S0).failed())
+    script.hello(S0)
+    script.checkpoint()
+    script.acks_begin = script.job.history.checkpoints[script.last_id].inbox_position
+    script.restart(restore=Restore.FRESH)
+
+
+@pytest.mark.parametrize("starts", [other_process, at_an_older_one, afresh])
+def test_the_task_that_is_ended_is_that_of_the_newest_attempt(starts: Callable[[Script], None]) -> None:
+    script = running()
+    script.checkpoint()
+    starts(script)
+    script.hello(S1)
+    script.forget()
+    pass_time(script, 15)
+    assert kills(script) == [(S0, "task-3")]
+
+
+def test_no_task_of_a_run_that_has_been_replaced_is_ended() -> None:
+    """Its name may be that of another task by now; and whoever is missing has never registered."""
+    script = running()
+    script.checkpoint()
+    script.write(RunStarted("run-2", "there"))
+    script.restart()
+    script.hello(S1, "run-2")
+    script.forget()
+    pass_time(script, 60)
+    assert not kills(script)
+    pass_time(script, 2 * script.settings.start_timeout)
+    assert script.ended is not None
+    assert "registered within" in script.ended.cause
+
+
+def test_one_whose_end_the_checkpoint_contains_is_not_waited_for() -> None:
+    script = running()
+    script.read(script.task(S0).finished())
+    (n,) = script.pending
+    script.read(script.task(S0).ack(n, finished=True), script.task(S1).ack(n))
+    assert script.last_id == n
+    script.restart()
+    script.hello(S1)
+    script.forget()
+    pass_time(script, 60)
+    assert not kills(script)
+    assert shown(script).phase == "finished"
+
+
+def test_one_that_lives_obeys_the_reset_and_nobody_ends_its_task() -> None:
+    script = running()
+    follow(script)
+    pass_time(script, 5)
+    script.hello(S0)
+    script.live(60)
+    assert not kills(script)
+
+
+def test_the_checkpoint_names_the_task_of_every_attempt() -> None:
+    script = running()
+    script.checkpoint()
+    last = script.job.history.last
+    assert last is not None
+    assert {subtask: snapshot.task for subtask, snapshot in last.subtasks.items()} == {S0: "task-1", S1: "task-2"}
+
+
+def test_a_checkpoint_that_does_not_name_its_tasks_still_says_who_has_registered() -> None:
+    """As older versions wrote them."""
+    script = running()
+    script.checkpoint()
+    unnamed = {
+        key: replace(part, subtasks=tuple(replace(s, task="") for s in part.subtasks))
+        for key, part in script.log
+        if part is not None and hasattr(part, "subtasks")
+    }
+    script.log = [(key, unnamed.get(key, record)) for key, record in script.log]
+    script.restart()
+    script.hello(S1)
+    pass_time(script, 2 * script.settings.start_timeout)
+    assert script.ended is None
+    assert "to start over" in shown(script).step
+
+
+# ---- a Start that it does not obey
+
+
+def test_one_that_speaks_and_not_under_its_start_has_its_task_ended() -> None:
+    """Its Hello was found at the takeover and answered; it is in user code of the generation before, and beats."""
+    script = running()
+    said = saying(script)
+    script.restart()
+    assert script.slot(S0).attempt is not None
+    script.hello(S1)
+    script.forget()
+    pass_time(script, TIMEOUT - 2, said)
+    assert not kills(script)
+    pass_time(script, 5, said)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is not None
+    assert "attempt 1 goes on (in process)" in script.ended.cause
+
+
+def test_rollbacks_that_send_it_another_start_do_not_give_it_more_time() -> None:
+    """Section 8: a Start may not stand, so it is sent again in each new epoch."""
+    script = running()
+    said = saying(script)
+    script.restart()
+    script.hello(S1)
+    script.forget()
+    for _ in range(3):
+        pass_time(script, 9, said)
+        script.handle(CoordinatorRaised("op", script.job.current.number, "step", "boom"))
+        script.advance(2.0)
+        assert script.slot(S0).attempt is not None
+        script.hello(S1)
+    pass_time(script, 6, said)
+    assert kills(script) == [(S0, "task-1")]
+
+
+def test_one_that_obeys_its_start_at_last_is_left_alone() -> None:
+    script = running()
+    said = saying(script)
+    script.restart()
+    script.hello(S1)
+    script.forget()
+    pass_time(script, TIMEOUT - 5, said)
+    script.live(3 * TIMEOUT)
+    assert not kills(script)
