@@ -234,6 +234,8 @@ def _configs() -> dict[str, Config]:
         ]
     all_ += [
         replace(Config("", max_concurrent=2, finite=True, eager_end=True), name="eager-end-savepoints", savepoints=1.0),
+        Config("repeats", max_concurrent=2, duplicates=20.0),
+        Config("refused-stops", max_concurrent=2, runs=5.0, refusals=12.0, twins=6.0, coordinator_faults=0.3),
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
         Config("pull-replay2", FailoverPolicy.REPLAY, 2, pull=True),

@@ -139,7 +139,7 @@ MUTANTS: dict[str, Mutant] = {
                 " for s in sorted(pending.required - set(pending.acks))[:1]] and None",
             ),
         ),
-        "replay2",
+        "repeats",
     ),
     "anybodys-records": Mutant(
         "section 3: the coordinator drops what does not match the attempt",
@@ -397,8 +397,8 @@ MUTANTS: dict[str, Mutant] = {
     "lost-stop-forgotten": Mutant(
         "section 8: the Stops of the epoch before are written again in the new one",
         (Edit(recovery, "    attempts.stop_again(job)\n", ""),),
-        "pull-global",
-        begin=10_000,
+        "refused-stops",
+        begin=60,
     ),
     "stuck-waited-for": Mutant(
         "section 8: whoever is to start over and goes on in user code for too long has its task ended",
