@@ -61,7 +61,8 @@ class Running:
         """The user has no work left; see :mod:`.ending`."""
         self.over_in: int | None = None
         """Lowest checkpoint whose snapshot can contain the end of the attempt; None before that."""
-        self.settled = self.told_ended or bool(config.receivers)
+        self.emits = bool(config.receivers)
+        self.settled = self.told_ended or self.emits
         """Nothing has to be told to the user before a snapshot may be the last: the completion of a checkpoint with
         all of the subtask's work has been (a restore implies it), or it is none that has to wait for that."""
         self.ends_with: int | None = None
@@ -83,6 +84,8 @@ class Running:
     def begin_call(self, call: do.UserCall) -> do.UserCall:
         assert self.call is None, f"{call} during {self.call}"
         self.call = call
+        if isinstance(call, do.HandleEvents):
+            self.settled = self.emits  # of a range, behind a restore: work that its checkpoint does not contain
         return call
 
     def end_call(self, *calls: type[do.UserCall]) -> None:

@@ -97,6 +97,18 @@ def test_inputs_whose_end_a_snapshot_contains_do_not_end_again_after_its_restore
     assert len(d.of(do.EndInputs)) == 1
 
 
+def test_events_handled_behind_such_a_restore_are_work_that_the_user_has_not_been_told_of(driver, wire, a, b):
+    """Section 8: a restore implies the completion of what its state holds, and these are not in there."""
+    d = driver(f"{A} {B}").started()
+    d.receive("up", a.end(), b.end())
+    d.append(wire.marker(1, 0), wire.frame(0, b"late"))
+    d.restarted()
+    assert (d.handled, d.core.phase) == ([b"late"], Phase.FINISHED)
+    for n in (2, 3):
+        d.append(wire.marker(n, 1), wire.completed(n))
+    assert [ack.finished for ack in d.written(CheckpointAck)] == [False, False, True]
+
+
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_inputs_that_a_snapshot_found_open_end_for_the_user_after_its_restore_too(driver, wire, a, b, unaligned):
     d = driver(f"{A} {B}", "down/0", unaligned=unaligned).started()
