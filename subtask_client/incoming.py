@@ -14,7 +14,7 @@ from typing import Any, TypeVar, get_args
 from ..schemas import data, events
 from ..schemas.codec import decode
 from ..schemas.errors import PositionUnavailable, UnreadableRecord
-from ..transport.ports import LogRecord, Partition, Reader, Transport
+from ..transport.ports import LogRecord, OffsetRange, Partition, Reader, Transport
 from .protocol import inputs as on
 
 T = TypeVar("T")
@@ -38,6 +38,10 @@ class _Cache:
         self.records: list[LogRecord] = []
         self.whole = True
         """Nothing was read behind the last one that is kept."""
+
+
+def _cost(record: LogRecord) -> int:
+    return RECORD_COST_BYTES + len(record.value or b"")
 
 
 class Incoming:
@@ -108,12 +112,16 @@ class Incoming:
     def _lost(self, error: PositionUnavailable) -> on.PositionLost | on.DataLost | None:
         if error.partition is not None and (upstream := self._upstreams.get(Partition(*error.partition))) is not None:
             return self._data_lost(upstream, str(error))
-        there = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition])
+        there = self._held_by(self._partition)
         return None if there is None else on.PositionLost(there.begin, there.end, str(error))
 
     def _data_lost(self, upstream: str, cause: str) -> on.DataLost | None:
-        end = self._patiently(lambda: self._transport.offsets([self._partition])[self._partition].end)
-        return None if end is None else on.DataLost(upstream, end, cause)
+        events = self._held_by(self._partition)
+        return None if events is None else on.DataLost(upstream, events.end, cause)
+
+    def _held_by(self, partition: Partition) -> OffsetRange | None:
+        found: OffsetRange | None = self._patiently(lambda: self._transport.offsets([partition])[partition])
+        return found
 
     def lacking(self, upstream: str, begin: int, end: int) -> on.DataLost | None:
         """What to tell where that input's partition does not hold all of [begin, end).
@@ -121,7 +129,7 @@ class Incoming:
         Asked before the first read: the log would say so late, and never of a position above its end.
         """
         partition = self._inputs[upstream]
-        there = self._patiently(lambda: self._transport.offsets([partition])[partition])
+        there = self._held_by(partition)
         if there is None or there.begin <= begin <= end <= there.end:
             return None
         wanted = f"offset {begin} is" if end <= begin else f"offsets {begin} to {end} are"
@@ -172,16 +180,13 @@ class Incoming:
             return
         partition = self._inputs[upstream]
         cache = self._uncached(upstream)
+        kept = cache.records if cache.records and cache.records[0].offset == offset else []
         paused = upstream in self._paused
         self._paused.discard(upstream)
-        if cache is None or cache.records[0].offset != offset:
+        if paused or not kept or not cache.whole:
             self._forget(partition)
-            self._data_reader.seek(partition, offset)
-            return
-        if paused or not cache.whole:
-            self._forget(partition)
-            self._data_reader.seek(partition, cache.records[-1].offset + 1)
-        self._fetched.extendleft(reversed(cache.records))
+            self._data_reader.seek(partition, kept[-1].offset + 1 if kept else offset)
+        self._fetched.extendleft(reversed(kept))
 
     def pause_data(self, upstream: str) -> None:
         if self._data_reader is None:
@@ -199,7 +204,7 @@ class Incoming:
     def keep(self, upstream: str, record: LogRecord) -> None:
         """``record``, or one read before it since the last seek, will be wanted again."""
         cache = self._caches.setdefault(upstream, _Cache())
-        cost = RECORD_COST_BYTES + len(record.value or b"")
+        cost = _cost(record)
         if cache.whole and cost <= self._cache_room:
             self._cache_room -= cost
             cache.records.append(record)
@@ -207,11 +212,9 @@ class Incoming:
             cache.whole = False
             self.reread += 1
 
-    def _uncached(self, upstream: str) -> _Cache | None:
-        cache = self._caches.pop(upstream, None)
-        if cache is None or not cache.records:
-            return None
-        self._cache_room += sum(RECORD_COST_BYTES + len(record.value or b"") for record in cache.records)
+    def _uncached(self, upstream: str) -> _Cache:
+        cache = self._caches.pop(upstream, None) or _Cache()
+        self._cache_room += sum(map(_cost, cache.records))
         return cache
 
     def close(self) -> None:

@@ -118,8 +118,10 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     # Behind the position of a checkpoint of an earlier epoch there is nothing but void frames: a restore begins a
     # new epoch, whose frames all stand behind its beginning.
     same_epoch = snapshot is not None and snapshot.epoch == epoch.number
-    ranged = snapshot is not None and bool(snapshot.event_ranges)
     sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
+    expected = (
+        (snapshot.epoch, snapshot.handled_through) if snapshot and snapshot.event_ranges else (epoch.number, sequence)
+    )
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
     if waiting.answered_at is None:
@@ -145,8 +147,8 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
         checkpoint_id=NO_CHECKPOINT if last is None else last.id,
         state=None if snapshot is None else snapshot.state,
         next_checkpoint_id=job.next_checkpoint_id,
-        expected_epoch=snapshot.epoch if snapshot is not None and ranged else epoch.number,
-        expected_sequence=snapshot.handled_through if snapshot is not None and ranged else sequence,
+        expected_epoch=expected[0],
+        expected_sequence=expected[1],
         event_position=snapshot.event_position if snapshot and same_epoch else slot.begin_position,
         event_ranges=() if snapshot is None else snapshot.event_ranges,
         data_positions=_data_positions(job, slot, snapshot),
@@ -186,10 +188,7 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     job.registered.clear()
     job.started_at = job.now
     commands.refuse_stops(job)
-    job.left.clear()
-    if job.epoch is None:
-        return  # the claim to come carries it
-    served = job.live()
+    served = job.live()  # nobody where there is no epoch: the claim to come carries the run
     for slot in served:
         assert slot.attempt is not None
         stop(job, slot.attempt.id, slot.attempt.hello, why_not(job, slot.attempt.hello))

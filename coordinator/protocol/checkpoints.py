@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ...schemas.acks import CheckpointAck, CheckpointDecline
@@ -333,33 +333,18 @@ def _truncation(job: JobState) -> Truncate:
         ]
         floors[subtask] = min([last.subtasks[subtask].event_position, *ranges])
     acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])
-    return Truncate(floors, acks, dict(_data_floors(job, last)))
+    return Truncate(floors, acks, _data_floors(job, last))
 
 
-def _data_floors(job: JobState, last: Checkpoint) -> Iterable[tuple[DataPartition, int]]:
-    for partition in job.settings.graph.data_partitions():
-        kept = [c.subtasks.get(partition.receiver) for c in job.history.checkpoints.values()]
-        needed = [
-            begin for snapshot in kept if snapshot is not None for begin in data_ranges(snapshot, partition.upstream)
-        ]
-        needed += _data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True)
-        if needed:  # nothing more comes where every sender has ended
-            yield partition, min(needed)
-
-
-def data_ranges(snapshot: SubtaskSnapshot, upstream: str) -> list[int]:
-    """Where the ranges of the channels from ``upstream`` begin that a snapshot names."""
-    return _data_begins(snapshot, upstream, open_too=False)
-
-
-def _data_begins(snapshot: SubtaskSnapshot, upstream: str, *, open_too: bool) -> list[int]:
-    return [
-        segment.begin
-        for position in snapshot.data_positions
-        if position.sender.operator == upstream
-        for segment in position.segments
-        if open_too or segment.end != OPEN_END
-    ]
+def _data_floors(job: JobState, last: Checkpoint) -> Mapping[DataPartition, int]:
+    """None of a partition whose senders have all ended: nothing more comes."""
+    begins: dict[DataPartition, list[int]] = {partition: [] for partition in job.settings.graph.data_partitions()}
+    for checkpoint in job.history.checkpoints.values():
+        for receiver, snapshot in checkpoint.subtasks.items():
+            for position in snapshot.data_positions:
+                needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint is last]
+                begins.get(DataPartition(position.sender.operator, receiver), []).extend(needed)
+    return {partition: min(needed) for partition, needed in begins.items() if needed}
 
 
 # ---- abort

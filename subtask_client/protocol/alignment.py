@@ -63,7 +63,7 @@ def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
 def marker(core: SubtaskCore, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
     """``TriggerCheckpoint`` has been read, and its sequence is right."""
     n = record.checkpoint_id
-    if record.savepoint and running.checkpoints.wants(n) and _owes_a_range(running):
+    if record.savepoint and running.checkpoints.wants(n) and _owed_from(running) is not None:
         reason = "the subtask has ended and has yet to be told of a checkpoint with all its work; try again then"
         return [do.Write(CheckpointDecline(running.sender, n, reason))]
     if record.stop and running.checkpoints.wants(n) and not _is_older(running, n):
@@ -101,9 +101,10 @@ def _behind(core: SubtaskCore, running: Running, marker: int | None) -> int:
     return core.position if marker is None else marker + 1
 
 
-def _owes_a_range(running: Running) -> bool:
-    """A snapshot behind the end that is not the last: who is restored from it handles what was skipped ◆."""
-    return running.reading.skipped_from is not None and not running.settled
+def _owed_from(running: Running) -> int | None:
+    """Where the range begins that a snapshot behind the end owes, None for none. Where it is not the last, who is
+    restored from it handles what was skipped ◆."""
+    return None if running.settled else running.reading.skipped_from
 
 
 def _delivered(
@@ -169,7 +170,7 @@ def snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
     alignment, inputs = running.alignment, running.inputs
     if alignment is None or not alignment.delivered >= _required(running):
         return []
-    if inputs.channels and not inputs.open and not running.told_ended:
+    if inputs.channels and inputs.ended and not running.told_ended:
         return []
     return _cut_of_alignment(core, running, alignment)
 
@@ -235,10 +236,9 @@ def _cut(
 ) -> Effect:
     reading = running.reading
     event_ranges = reading.left_at(event_position)
-    if _owes_a_range(running) and reading.skipped_from is not None:
+    if (begin := _owed_from(running)) is not None:
         sender = running.sender
-        skipped = reading.skipped_from, event_position, sender.epoch, sender.generation, sender.attempt
-        event_ranges += (Segment(*skipped),)
+        event_ranges += (Segment(begin, event_position, sender.epoch, sender.generation, sender.attempt),)
     cut = Cut(
         checkpoint_id=n,
         event_position=event_position,

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from ...schemas.data import DataRecord
 from ...schemas.events import Start
-from ...schemas.ids import Generation, SubtaskId
+from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment, Sender
 from .reading import Dropped
 
@@ -84,16 +84,13 @@ class Channel:
         """Where it stands: what a snapshot taken now must name."""
         if self.ended:
             return ChannelPosition(str(self.sender), (), self._expected)
-        opened = Segment(self.position, OPEN_END, *self.generation, attempt=NO_SENDER)
+        # Which attempt will write there is not known yet.
+        opened = Segment(self.position, OPEN_END, *self.generation, attempt=NO_ATTEMPT)
         if self.ranges:
             begun = self._from == _origin(self.ranges[0])
         else:
             begun = self._from is not None and self._from[:2] == self.generation
         return ChannelPosition(str(self.sender), (*self.ranges, opened), self._expected if begun else 0)
-
-
-NO_SENDER = -1
-"""In an open segment: which attempt will write there is not known yet."""
 
 
 class Inputs:
@@ -106,7 +103,7 @@ class Inputs:
         """By upstream operator: the next offset of its data partition to be read."""
         self.paused: set[str] = set()
         """Upstream operators whose partition is not read at the moment."""
-        self.told_ended = not self.open and any(named[str(s)].sequence for s in senders)
+        self.told_ended = self.ended and any(named[str(s)].sequence for s in senders)
         """The state that this Start restores has been told so. No snapshot is taken between the last end and that ◆,
         so it shows: all channels have ended, behind something that was read. Where nothing of them was ever read (they
         had all ended for good before this subtask existed), nobody has been told."""
@@ -125,6 +122,11 @@ class Inputs:
         """Senders that have not ended."""
         return {sender for sender, channel in self.channels.items() if not channel.ended}
 
+    @property
+    def ended(self) -> bool:
+        """Every sender has; also where there is none."""
+        return all(channel.ended for channel in self.channels.values())
+
     def channel_of(self, upstream: str, record: DataRecord) -> Channel | None:
         sender = record.sender.subtask_id
         return self.channels.get(sender) if sender.operator == upstream else None
@@ -142,7 +144,7 @@ def closed(named: ChannelPosition, end: int, by: Sender, *, ended: bool) -> Chan
     if end > opened.begin:
         closed.append(Segment(opened.begin, end, by.epoch, by.generation, by.attempt))
     if not ended:
-        closed.append(Segment(end + 1, OPEN_END, opened.epoch, opened.generation, NO_SENDER))
+        closed.append(Segment(end + 1, OPEN_END, opened.epoch, opened.generation, NO_ATTEMPT))
     return ChannelPosition(named.channel, tuple(closed), named.sequence)
 
 

@@ -92,7 +92,7 @@ def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
         return []
     if not running.reads_data and not running.reading.ranges:
         return begin_reading(running) + follow_up(core, running)
-    if running.told_ended or not running.reads_data or running.inputs.open or running.behind_stop:
+    if running.told_ended or not running.reads_data or not running.inputs.ended or running.behind_stop:
         return []
     if core.position <= running.reading.offset:
         return []  # the end comes behind the own Start, and in one step with what is emitted here ◆

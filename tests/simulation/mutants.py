@@ -809,7 +809,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "skipped-events-left-out": Mutant(
         "section 8: until then what is skipped behind the end belongs to the checkpoint as a range",
-        (Edit(alignment, "    if _owes_a_range(running) and reading.skipped_from is not None:", "    if False:"),),
+        (Edit(alignment, "    if (begin := _owed_from(running)) is not None:", "    if begin := None:"),),
         "eager-end-reset",
     ),
     "a-savepoint-names-what-was-skipped": Mutant(
@@ -827,7 +827,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 alignment,
-                "    if inputs.channels and not inputs.open and not running.told_ended:\n        return []\n",
+                "    if inputs.channels and inputs.ended and not running.told_ended:\n        return []\n",
                 "",
             ),
         ),
@@ -860,21 +860,16 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 checkpoints,
-                "needed += _data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True)",
-                "needed = [max(_data_begins(last.subtasks[partition.receiver], partition.upstream, open_too=True), default=0)]",
+                "needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint is last]",
+                "needed = [max((s.begin for s in position.segments), default=0)] if checkpoint is last else []",
             ),
+            Edit(checkpoints, "{partition: min(needed) for", "{partition: max(needed) for"),
         ),
         "pair-unaligned",
     ),
     "open-data-truncated": Mutant(
         "section 7.9: data partitions are truncated below the last completed checkpoint's positions",
-        (
-            Edit(
-                checkpoints,
-                "        if needed:  # nothing",
-                "        needed = [max(needed, default=0)]\n        if needed:  # nothing",
-            ),
-        ),
+        (Edit(checkpoints, "{partition: min(needed) for", "{partition: max(needed) for"),),
         "pair",
     ),
 }
