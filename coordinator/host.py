@@ -203,8 +203,12 @@ class OperatorHost:
     def _is_writable(self, subtask: int) -> bool:
         streams = [ledger for ledger in self.ledgers.values() if ledger.stream.subtask.index == subtask]
         unhandled = max((ledger.promised - ledger.stream.handled_through for ledger in streams), default=0)
-        unsent = self.mailbox.unsent_bytes(self.settings.name)
-        return unhandled <= self.settings.max_unhandled // 2 and unsent <= self.settings.max_unsent_bytes // 2
+        name, settings = self.settings.name, self.settings
+        return (
+            unhandled <= settings.max_unhandled // 2
+            and self.mailbox.unsent_bytes(name) <= settings.max_unsent_bytes // 2
+            and self.mailbox.held_bytes(name) <= settings.max_held_bytes // 2
+        )
 
     # ---- for user code, from any thread
 
@@ -298,6 +302,12 @@ class _Gateway:
             raise Backpressure(
                 f"operator {settings.name} has more than {settings.max_unsent_bytes} bytes of events on their way to"
                 " the broker (max_unsent_bytes); context.on_writable(subtask, fn) says when to go on"
+            )
+        if host.mailbox.held_bytes(settings.name) > settings.max_held_bytes:
+            raise Backpressure(
+                f"the gateways of operator {settings.name} hold more than {settings.max_held_bytes} bytes of events"
+                " (max_held_bytes) until Spark has committed its batch; context.on_writable(subtask, fn) says when to"
+                " go on"
             )
         return EventFuture(ledger, host.mailbox.send(ledger, data))
 

@@ -38,6 +38,7 @@ class Mailbox:
         """By operator: bytes of the sends queued here."""
         self._counting = threading.Lock()  # of its own: whoever counts must not get in the way of who sends
         self._on_their_way: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
 
     def send(self, ledger: Ledger, event: bytes) -> int:
         """Queues an event and returns its sequence in the ledger's stream."""
@@ -84,6 +85,14 @@ class Mailbox:
         """Adds to (or takes from) what the operator has on its way from here to the broker."""
         with self._counting:
             self._on_their_way[operator] += size
+
+    def note_held(self, by_operator: Counter[str]) -> None:
+        """What closed gateways hold, where nothing but their senders can bound it: while a query's batch runs."""
+        self._held = by_operator
+
+    def held_bytes(self, operator: str) -> int:
+        """Bytes that the operator's closed gateways hold, as far as that was noted."""
+        return self._held[operator]
 
     def close(self) -> None:
         """Nobody takes any more: what comes is dropped, and whoever waits to post goes on."""

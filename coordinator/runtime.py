@@ -208,6 +208,8 @@ class CoordinatorRuntime:
         self._perform_all(self._core.handle(event, time.monotonic()))
         while self._raised and self._outcome is None:
             self._perform_all(self._core.handle(self._raised.popleft(), time.monotonic()))
+        if self.settings.batches and (epoch := self._core.job.epoch) is not None:
+            self._mailbox.note_held(epoch.held_bytes)
 
     def _perform_all(self, decided: list[effects.Effect]) -> None:
         for effect in decided:
@@ -267,9 +269,12 @@ class CoordinatorRuntime:
             case effects.AppendHeartbeat():
                 self._append_aside(self._acks, effect.record, lost=inputs.HeartbeatLost())
             case effects.Reply():
-                self._append_aside(self._status_partition, effect.reply, effect.reply.command)
+                reply = effect.reply
+                self._append_aside(self._status_partition, reply, getattr(reply, "command", "batch"))
             case effects.ReadAcks():
                 self._reread(effect.begin, effect.end)
+            case effects.LookAtEnds():
+                self._workers.submit(self._look_at_ends, effect, self._logs.events)
             case effects.ReplaceWriter():
                 self._logs.events.close(0.0)
                 self._logs.events = self._transport.writer()
@@ -389,6 +394,18 @@ class CoordinatorRuntime:
         positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
         positions |= {self._data_partitions[partition]: offset for partition, offset in wanted.data.items()}
         self._transport.truncate({**positions, self._acks: wanted.acks})
+
+    def _look_at_ends(self, effect: effects.LookAtEnds, events: Writer) -> None:
+        """Behind the outcome of everything appended; what failed has been posted by then, ahead of this."""
+        if not events.flush(self.options.deadline_s):
+            return  # the checkpoint's timeout says so
+        try:
+            ends = self._transport.offsets(list(self._event_partitions.values()), self.options.deadline_s)
+        except TransportError as error:
+            _log.warning("job=%s: the ends of the event partitions cannot be read: %s", self.settings.name, error)
+            return
+        seen = {subtask: ends[partition].end for subtask, partition in self._event_partitions.items()}
+        self._mailbox.post(inputs.EndsSeen(effect.checkpoint_id, seen))
 
     def _load_state(self, handle: StateHandle) -> bytes:
         if handle.inline is not None:

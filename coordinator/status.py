@@ -50,12 +50,15 @@ def without_subtasks(status: JobStatus) -> JobStatus:
 
 
 def _pending(job: JobState) -> tuple[PendingStatus, ...]:
-    if job.epoch is None:
-        return ()
-    return tuple(
-        PendingStatus(p.id, p.savepoint, job.now - p.triggered_at, checkpoints.waits_for(job, p))
-        for p in job.epoch.pending.values()
-    )
+    under_way = [] if job.epoch is None else list(job.epoch.pending.values())
+    shown = [
+        PendingStatus(p.id, p.savepoint, job.now - p.triggered_at, checkpoints.waits_for(job, p)) for p in under_way
+    ]
+    for n, prepared in job.history.prepared.items():  # by an epoch before this one
+        if all(p.id != n for p in under_way):
+            age_s = job.now - job.monotonic(prepared.header.triggered_at_ms)
+            shown.append(PendingStatus(n, False, age_s, checkpoints.WAITS_FOR_SPARK))
+    return tuple(shown)
 
 
 def _operator(job: JobState, operator: OperatorSettings) -> OperatorStatus:

@@ -69,6 +69,7 @@ class CheckpointAck:
     data_positions: Annotated[tuple[ChannelPosition, ...], "positions in the data partitions"]
     finished: Annotated[bool, "the subtask's work has ended before this snapshot"]
     duration_ms: Annotated[int, "from the marker to this record"]
+    inputs_ended: Annotated[bool, "the user has been told, before this snapshot, that every input has ended"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,67 @@ class CoordinatorHeartbeat:
     instance: Annotated[str, "unique to the coordinator instance"]
 
 
+@dataclass(frozen=True, slots=True)
+class BatchWanted:
+    """A query asks for its next micro-batch. Its first request in an epoch is the Hello of every subtask at once."""
+
+    run: Annotated[str, "run of the query, unique; the newest run owns the job"]
+    run_offset: Annotated[int, "offset of its RunStarted in the acks topic: what makes a run the newer one"]
+    request: Annotated[int, "number of the request within the run, from 0; repeated under the same number"]
+    checkpoint_id: Annotated[int, "checkpoint of the last batch that Spark has committed, or -1"]
+    fresh: Annotated[bool, "with -1: begin anew, whatever checkpoints the job has"]
+    wait_ms: Annotated[int, "how long the answer may be put off while there is nothing new"]
+    always: Annotated[bool, "plan a batch though there is nothing new"]
+    query: Annotated[str, "what asks, for people"]
+    history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCommitted:
+    """Spark has durably committed the batch of a checkpoint, and nobody has asked for the next one yet."""
+
+    checkpoint_id: Annotated[int, "checkpoint of that batch"]
+    history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEventFrame:
+    """Events from one task of a batch to a coordinator; they count where a :class:`BatchEvents` names their writer."""
+
+    checkpoint_id: Annotated[int, "checkpoint of the batch"]
+    operator: Annotated[str, "operator whose coordinator they are for"]
+    subtask: Annotated[int, "subtask that they come from"]
+    writer: Annotated[str, "unique to one attempt of a task and one subtask"]
+    sequence: Annotated[int, "sequence of the first event of this writer, from 0"]
+    count: Annotated[int, "how many events"]
+    lengths: Annotated[bytes, "each event's length, unsigned 32-bit little-endian"]
+    payload: Annotated[bytes, "the events end to end"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWriter:
+    """One writer of a batch, and how much it wrote."""
+
+    subtask: Annotated[int, "subtask that the events come from"]
+    writer: Annotated[str, "as in its frames"]
+    count: Annotated[int, "how many events"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchEvents:
+    """What a batch sent to a coordinator: replaces an earlier one of the same batch and operator."""
+
+    checkpoint_id: Annotated[int, "checkpoint of the batch"]
+    operator: Annotated[str, "operator whose coordinator they are for"]
+    writers: Annotated[tuple[BatchWriter, ...], "in the order in which their events are handed over"]
+    history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
+
+
 FromAttempt = Heartbeat | SnapshotTaken | CheckpointAck | CheckpointDecline | Failed | Finished | OperatorEventFrame
 """Records that count only while their sender is the current attempt in its current generation."""
 
-AcksRecord = FromAttempt | RunStarted | Hello | Command | FailureHint | CoordinatorHeartbeat
+FromQuery = BatchWanted | BatchCommitted | BatchEventFrame | BatchEvents
+"""Records of a Structured Streaming query that drives the job (section 10)."""
+
+AcksRecord = FromAttempt | FromQuery | RunStarted | Hello | Command | FailureHint | CoordinatorHeartbeat
 """Whatever may stand in the acks partition."""

@@ -65,6 +65,7 @@ class SubtaskSnapshot:
     finished: Annotated[bool, "the subtask's work has ended before this snapshot"]
     inbox: Annotated[tuple[InboxEvents, ...], "the inbox range itself (savepoints only)"] = ()
     task: Annotated[str, "the task that hosted the attempt, as its Hello names it"] = ""
+    inputs_ended: Annotated[bool, "the user had been told, before it, that every input has ended"] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +112,8 @@ class CheckpointCompleted:
     commands_position: Annotated[int, "offset in the acks topic below which every command has been executed"]
     discarded: Annotated[tuple[int, ...], "checkpoints that this transaction discards"]
     reserved_through: Annotated[int, "ids up to and including this one may have been used"]
+    committer: Annotated[str, "whose commit decided, empty where it was the coordinator's own"] = ""
+    acks_position: Annotated[int, "offset in the acks topic behind the record that decided"] = 0
 
 
 @dataclass(frozen=True, slots=True)

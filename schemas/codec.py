@@ -72,6 +72,11 @@ def _writers() -> dict[type, _Writer]:
     }
 
 
+def prepare() -> None:
+    """Builds what decoding needs, which the first record would wait for; a process that is to be forked has it then."""
+    _readers()
+
+
 @cache
 def _readers() -> dict[bytes, _Reader]:
     classes, writers = record_classes(), _writers()

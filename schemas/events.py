@@ -38,6 +38,7 @@ class Start:
     event_ranges: Annotated[tuple[Segment, ...], "ranges of the events partition that the checkpoint names"]
     data_positions: Annotated[tuple[ChannelPosition, ...], "positions in the data partitions that it names"]
     policy: Annotated[FailoverPolicy, "which frames behind the ranges count"]
+    inputs_ended: Annotated[bool, "whose state this is has been told that every input has ended"] = False
 
     @property
     def full_generation(self) -> Generation:

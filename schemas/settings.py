@@ -147,6 +147,8 @@ class JobSettings:
     """fsspec URL of the folder for states above ``inline_state_max``; None: such states are refused."""
     max_parallelism: int = 128
     """How many key groups there are: no operator with keyed input can ever have more subtasks. Never changes."""
+    batches: bool = False
+    """Whether a Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10)."""
     graph: Graph = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -166,6 +168,12 @@ class JobSettings:
         _at_least("frame_linger", self.frame_linger, 0)
         _count("max_parallelism", self.max_parallelism, 1)
         object.__setattr__(self, "graph", Graph(self.operators, self.max_parallelism))
+        if self.batches and (len(self.operators) > 1 or not self.operators[0].has_coordinator):
+            raise ConfigurationError(
+                f"job {self.name!r} cannot be driven by a query: that needs exactly one operator, with a coordinator,"
+                f" and it has {', '.join(names)}. A query's source has one offset, and a checkpoint is the whole job's:"
+                " make a job of each operator that a query is to read"
+            )
         if self.heartbeat_timeout < 2 * self.heartbeat_interval:
             raise ConfigurationError(
                 f"heartbeat_timeout ({self.heartbeat_timeout} s) must be at least twice heartbeat_interval"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated
 
 
@@ -78,5 +79,36 @@ class CommandReply:
     payload: Annotated[bytes, "answer to a request, else empty"]
 
 
-StatusRecord = JobStatus | CommandReply
+class BatchOutcome(StrEnum):
+    """What a query is told that asked for its next batch."""
+
+    PLANNED = "planned"
+    NOTHING = "nothing"
+    """No event has been sent since: the same offset once more."""
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPartition:
+    """The events of one subtask in a batch: offsets [begin, end) of its events partition."""
+
+    begin: Annotated[int, "first offset"]
+    end: Annotated[int, "offset behind the last; the marker stands before it"]
+    sequence: Annotated[int, "sequence of the first event"]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlanned:
+    """Answers a query's BatchWanted."""
+
+    run: Annotated[str, "run of the query"]
+    request: Annotated[int, "number of the request"]
+    outcome: Annotated[BatchOutcome, "whether there is a batch"]
+    checkpoint_id: Annotated[int, "the prepared checkpoint; else the one the query named"]
+    epoch: Annotated[int, "epoch whose frames count in the batch"]
+    partitions: Annotated[tuple[BatchPartition, ...], "by subtask; empty where there is no batch"]
+    cause: Annotated[str, "why not, for people"]
+
+
+StatusRecord = JobStatus | CommandReply | BatchPlanned
 """Whatever may stand in the status topic."""

@@ -102,6 +102,11 @@ class AvroCodec:
                 )
             self._readers[header_of(dict(old))] = parsed
 
+    @property
+    def schemas(self) -> list[Schema]:
+        """Today's schema, then the earlier ones that it reads; parsed."""
+        return [self._schema, *(old for old in self._readers.values() if old is not None)]
+
     def encode(self, value: Any, /) -> bytes:
         out = io.BytesIO()
         out.write(self._header)
@@ -164,7 +169,8 @@ class DataclassCodec:
         self._mapper = Mapper(cls) if dataclasses.is_dataclass(cls) else None
         name = getattr(cls, "__name__", repr(cls))
         schemas = [{**avro_schema(old, _NAMESPACE), "name": name} if isinstance(old, type) else old for old in previous]
-        self._avro = AvroCodec(avro_schema(cls, _NAMESPACE), schemas)
+        self.avro = AvroCodec(avro_schema(cls, _NAMESPACE), schemas)
+        """What its bytes are."""
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -178,10 +184,10 @@ class DataclassCodec:
             plain = self._mapper.to_plain(value)
         except Exception as error:  # a field that holds something else than its type says
             raise ConfigurationError(f"a {self.cls.__name__} whose fields do not fit its types: {error!r}") from error
-        return self._avro.encode(plain)
+        return self.avro.encode(plain)
 
     def decode(self, data: bytes, /) -> Any:
-        plain = self._avro.decode(data)
+        plain = self.avro.decode(data)
         assert self._mapper is not None
         try:
             return self._mapper.from_plain(plain)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
 from ...schemas.events import FailoverPolicy, Start, Stop
-from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation
+from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from . import commands, failover, inbox
 from .effects import Append, CallReady
@@ -22,7 +22,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     subtask = hello.subtask_id
     if hello.subtask not in range(job.settings.parallelism.get(hello.operator, 0)):
         return job.drop("hello-of-unknown-subtask")
-    if job.run is None or hello.run != job.run[0]:
+    if job.run is None or hello.run != job.run[0] or job.settings.batches:
         job.drop("hello-of-another-run")
         return stop(job, offset, hello, why_not(job, hello))
     if (newer := superseded_by(job, hello)) is not None:
@@ -31,7 +31,6 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     job.wait(WaitingHello(offset, hello))
     job.registered.add(subtask)
     job.unheard.pop(subtask, None)
-    job.left.pop(subtask, None)
     if job.epoch is not None and job.phase is Phase.RUNNING:
         attempt = job.epoch.slots[subtask].attempt
         if attempt is not None:
@@ -82,6 +81,15 @@ def stop(job: JobState, attempt: int, hello: Hello, reason: str) -> None:
     _append(job, hello, Stop(job.history.epoch, attempt, hello.nonce, reason))
 
 
+def stop_finished(job: JobState, subtask: SubtaskId) -> None:
+    """Whose end the restored checkpoint contains leaves ◆: its notice may never have stood, and where everybody has
+    finished this coordinator is gone before it could answer another Hello."""
+    restored = job.current.restored
+    assert restored is not None
+    reason = f"checkpoint {restored.id} contains the end of {subtask}"
+    job.emit(Append(subtask, Stop(job.current.number, restored.subtasks[subtask].attempt, "", reason)))
+
+
 def _append(job: JobState, hello: Hello, stop: Stop) -> None:
     job.stops.append(OwedStop(hello.subtask_id, stop, until=job.next_checkpoint_id))
     job.emit(Append(hello.subtask_id, stop))
@@ -124,8 +132,6 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     )
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
-    if waiting.answered_at is None:
-        waiting.answered_at = job.clock.seconds
     job.left.pop(subtask, None)
     slot.gateway = Gateway()
     if slot.stream is None:
@@ -153,6 +159,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
         event_ranges=() if snapshot is None else snapshot.event_ranges,
         data_positions=_data_positions(job, slot, snapshot),
         policy=policy,
+        inputs_ended=snapshot is not None and snapshot.inputs_ended,
     )
     job.emit(Append(subtask, start))
     if job.has_coordinator(subtask.operator):
@@ -183,8 +190,8 @@ def _data_positions(job: JobState, slot: Slot, snapshot: SubtaskSnapshot | None)
 
 def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     """A newer run of the job: it owns the job from now on; tasks of older ones are told to leave."""
-    if not job.take_run(record.run, offset):
-        return
+    if job.settings.batches or not job.take_run(record.run, offset):
+        return  # a query's requests name its run
     job.registered.clear()
     job.started_at = job.now
     commands.refuse_stops(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from ...schemas.acks import CheckpointAck, CheckpointDecline
@@ -20,10 +20,9 @@ from ...schemas.checkpoints import (
 from ...schemas.errors import TaskFinished
 from ...schemas.events import CheckpointAborted, TriggerCheckpoint
 from ...schemas.events import CheckpointCompleted as CompletedNotice
-from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
-from ...schemas.state import OPEN_END, StateHandle, state_location
-from . import attempts, commands, inbox, sending
+from ...schemas.state import StateHandle, state_location
+from . import attempts, batches, commands, inbox, retention, sending
 from .effects import (
     Append,
     CallAborted,
@@ -31,15 +30,16 @@ from .effects import (
     CallComplete,
     DeleteStates,
     Ending,
+    LookAtEnds,
     StoreState,
-    Truncate,
 )
 from .gateway import Gateway
 from .history import Checkpoint, keyed
-from .inputs import Committed, StateCompleted, StateFailed, StateNotStored, StateStored
+from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .parts import parts_of
 from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
 
+WAITS_FOR_SPARK = "Spark to commit its batch"
 IDS_RESERVED = 100
 """How many checkpoint ids an epoch reserves ahead of use."""
 
@@ -57,6 +57,14 @@ def trigger_due(job: JobState) -> bool:
     else:
         _trigger(job, job.savepoints.popleft() if job.savepoints else None)
     return True
+
+
+def trigger_now(job: JobState) -> None:
+    """Triggers a checkpoint that a query asks for; or reserves the id that it needs, and is to be called again."""
+    if job.next_checkpoint_id > job.history.reserved_through:
+        _reserve_more(job)
+    else:
+        _trigger(job, None)
 
 
 def trigger_at(job: JobState) -> float | None:
@@ -83,8 +91,7 @@ def _trigger(job: JobState, request: SavepointRequest | None) -> None:
     epoch, n = job.current, job.next_checkpoint_id
     job.next_checkpoint_id += 1
     if request is None or job.next_trigger_at is not None:
-        interval = job.settings.checkpoint.interval
-        job.next_trigger_at = None if interval is None else job.now + interval
+        job.next_trigger_at = job.after_interval()
     live = job.live()
     epoch.pending[n] = Pending(
         n,
@@ -158,6 +165,8 @@ def _append_markers(job: JobState, pending: Pending) -> None:
         sequence = 0 if slot.stream is None else slot.stream.appended_through
         marker = TriggerCheckpoint(job.current.number, pending.id, sequence, pending.savepoint, pending.stop)
         job.emit(Append(slot.subtask, marker))
+    if job.settings.batches:
+        job.emit(LookAtEnds(pending.id))
 
 
 def cut_failed(job: JobState, failed: StateFailed) -> None:
@@ -209,7 +218,7 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
     snapshot = SubtaskSnapshot(
         sender.subtask, sender.attempt, sender.epoch, sender.generation, offset,
         ack.state, ack.event_position, ack.event_ranges, ack.handled_through, ack.sent_sequence,
-        ack.data_positions, ack.finished, task=attempt.hello.task,
+        ack.data_positions, ack.finished, task=attempt.hello.task, inputs_ended=ack.inputs_ended,
     )  # fmt: skip
     _acknowledged(pending, slot.subtask, snapshot)
     sending.open_gateway(job, slot, pending.id)
@@ -234,32 +243,40 @@ def complete_due(job: JobState) -> bool:
     """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
     for pending in job.current.pending.values():
         if pending.step is Step.ACKS and not pending.storing and set(pending.acks) == pending.required:
-            _complete(job, pending)
+            (batches.prepare if job.settings.batches else _complete)(job, pending)
             return True
     return False
 
 
 def _complete(job: JobState, pending: Pending) -> None:
-    """From here until the outcome is known the checkpoint is neither pending nor completed ◆."""
+    complete(job, pending, lambda gone: completed(job, pending, gone))
+
+
+def complete(
+    job: JobState,
+    pending: Pending,
+    then: Callable[[list[Checkpoint]], None],
+    committer: str = "",
+    decided_at: int | None = None,
+) -> None:
+    """From here until the outcome is known the checkpoint is neither pending nor completed ◆.
+
+    ``then`` goes on once it is complete, with the checkpoints that went. ``committer`` has decided, and said so ahead
+    of the position ``decided_at`` of the acks topic; the coordinator itself if not given.
+    """
     pending.step = Step.COMMITTING
     n, settings = pending.id, job.settings
     open_commands = [offset for offset in job.commands if offset != pending.command]
     commands_position = min(open_commands, default=job.position)
     discarded = job.history.outdated(settings.checkpoint.retained, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
-    operators = tuple(
-        OperatorSnapshot(
-            o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position,
-            settings.max_parallelism, tuple(InputSnapshot(i.upstream, i.partitioning) for i in o.inputs),
-        )
-        for o in settings.operators
-    )  # fmt: skip
-    completed = CheckpointCompleted(
+    header = CheckpointCompleted(
         job.current.number, n, pending.savepoint,
-        job.wall_ms(pending.triggered_at), job.wall_ms(), len(parts), operators, commands_position,
-        tuple(discarded), max(job.history.reserved_through, n + IDS_RESERVED),
+        job.wall_ms(pending.triggered_at), job.wall_ms(), len(parts), operators_of(job, pending), commands_position,
+        tuple(discarded), max(job.history.reserved_through, n + IDS_RESERVED), committer,
+        job.position if decided_at is None else decided_at,
     )  # fmt: skip
-    records: list[CheckpointLogRecord] = [*parts, completed]
+    records: list[CheckpointLogRecord] = [*parts, header]
     if pending.command is not None:
         outcome = f"savepoint {n} completed"
         command = job.commands[pending.command].command
@@ -267,12 +284,24 @@ def _complete(job: JobState, pending: Pending) -> None:
     if pending.stop:
         run = "" if job.run is None else job.run[0]
         records.append(JobFinished(job.current.number, JobOutcome.STOPPED, f"stopped with savepoint {n}", run))
-    tombstones = job.history.discards(discarded, commands_position)
+    tombstones = job.history.discards(discarded, commands_position) + job.history.undecided(n, len(parts))
     gone = [job.history.checkpoints[i] for i in discarded]
-    job.commit([*keyed(*records), *tombstones], lambda committed: _completed(job, pending, gone, committed))
+    job.commit([*keyed(*records), *tombstones], lambda _: then(gone))
 
 
-def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Committed) -> None:
+def operators_of(job: JobState, pending: Pending) -> tuple[OperatorSnapshot, ...]:
+    settings = job.settings
+    return tuple(
+        OperatorSnapshot(
+            o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position,
+            settings.max_parallelism, tuple(InputSnapshot(i.upstream, i.partitioning) for i in o.inputs),
+        )
+        for o in settings.operators
+    )  # fmt: skip
+
+
+def completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
+    """The commit stands: gateways open, everybody is told, what nobody needs any more goes."""
     epoch, n = job.current, pending.id
     for older in [p for p in epoch.pending.values() if p.id < n and not p.savepoint]:
         abort(job, older, f"subsumed by checkpoint {n}", countable=False)
@@ -287,14 +316,11 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint], _: Commi
     for operator in job.coordinated():
         inbox.deliver(job, CallComplete(operator, n))
     for slot in job.live():
-        job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
+        if not job.settings.batches:
+            job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
         if (snapshot := pending.acks[slot.subtask]).finished:
             _finish(job, slot, n, snapshot)
-    named = job.history.locations()
-    unnamed = sorted(set().union(*(checkpoint.locations() for checkpoint in gone)) - named)
-    if unnamed:
-        job.emit(DeleteStates(tuple(unnamed)))
-    job.emit(_truncation(job))
+    retention.forget(job, gone)
     if pending.command is not None:
         commands.answered(job, pending.command, f"savepoint {n} completed", n)
     if pending.stop:
@@ -316,35 +342,6 @@ def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
             _acknowledged(pending, slot.subtask, end)
         else:  # a savepoint that its end comes too late for
             abort(job, pending, f"{slot.subtask} has finished since", countable=False)
-
-
-def _truncation(job: JobState) -> Truncate:
-    """What no kept checkpoint needs: below the last one's positions and below every range (section 7.9).
-
-    Behind an older one's open position nothing is needed: a restore begins a new epoch.
-    """
-    kept = [c for c in job.history.checkpoints.values() if not c.header.savepoint]
-    last = job.history.last
-    assert last is not None
-    floors = {}
-    for subtask in job.settings.subtasks():
-        ranges = [
-            r.begin for c in job.history.checkpoints.values() if (s := c.subtasks.get(subtask)) for r in s.event_ranges
-        ]
-        floors[subtask] = min([last.subtasks[subtask].event_position, *ranges])
-    acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])
-    return Truncate(floors, acks, _data_floors(job, last))
-
-
-def _data_floors(job: JobState, last: Checkpoint) -> Mapping[DataPartition, int]:
-    """None of a partition whose senders have all ended: nothing more comes."""
-    begins: dict[DataPartition, list[int]] = {partition: [] for partition in job.settings.graph.data_partitions()}
-    for checkpoint in job.history.checkpoints.values():
-        for receiver, snapshot in checkpoint.subtasks.items():
-            for position in snapshot.data_positions:
-                needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint is last]
-                begins.get(DataPartition(position.sender.operator, receiver), []).extend(needed)
-    return {partition: min(needed) for partition, needed in begins.items() if needed}
 
 
 # ---- abort
@@ -412,7 +409,8 @@ def overdue(job: JobState) -> bool:
     It does not count as a failure where the coordinator's own heartbeats did not arrive: then the log was away.
     """
     timeout = job.settings.checkpoint.timeout
-    late = [p for p in job.current.pending.values() if job.now >= p.triggered_at + timeout]
+    pending_all = job.current.pending.values()
+    late = [p for p in pending_all if p.step is not Step.PREPARED and job.now >= p.triggered_at + timeout]
     away_s = 3 * job.settings.heartbeat_interval
     for pending in late:
         if pending.id in job.current.pending:
@@ -429,6 +427,8 @@ def overflow(job: JobState) -> bool:
     if not epoch.pending:
         return False
     oldest = next(iter(epoch.pending.values()))
+    if oldest.step is Step.PREPARED:
+        return False  # a query decides about it: senders are held back instead
     bounds = {operator.name: operator.max_held_bytes for operator in job.settings.operators}
     for operator, held in epoch.held_bytes.items():
         if held > bounds[operator]:
@@ -448,6 +448,8 @@ def waits_for(job: JobState, pending: Pending) -> str:
     if pending.uncut:
         names = ", ".join(sorted(pending.uncut))
         return f"the coordinator of {names} to complete its checkpoint future"
+    if pending.step is Step.PREPARED:
+        return WAITS_FOR_SPARK
     waits = []
     for subtask in sorted(pending.required - set(pending.acks)):
         attempt = job.current.slots[subtask].attempt

@@ -41,6 +41,9 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
     if stops and job.run is not None and offset < job.run[1]:
         _refuse_stop(job, offset)
         return
+    if job.settings.batches and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
+        refuse(job, offset, "a query drives this job: its savepoints are copies of Spark's checkpointLocation")
+        return
     match command.kind:
         case CommandKind.SAVEPOINT:
             job.savepoints.append(SavepointRequest(offset, stop=False))

@@ -16,6 +16,10 @@ from __future__ import annotations
 from typing import assert_never
 
 from ...schemas.acks import (
+    BatchCommitted,
+    BatchEventFrame,
+    BatchEvents,
+    BatchWanted,
     CheckpointAck,
     CheckpointDecline,
     Command,
@@ -33,9 +37,9 @@ from ...schemas.acks import (
 from ...schemas.checkpoints import JobFinished, JobOutcome
 from ...schemas.events import Reset
 from ...schemas.frames import RECORD_BYTES_MAX
-from ...schemas.ids import SubtaskId
+from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
-from . import attempts, checkpoints, commands, failover, inbox, recovery, sending
+from . import attempts, batch_inbox, batches, checkpoints, commands, failover, inbox, recovery, sending
 from .effects import Append, AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
 from .history import keyed
 from .inputs import (
@@ -45,6 +49,7 @@ from .inputs import (
     Begin,
     Committed,
     CoordinatorRaised,
+    EndsSeen,
     HeartbeatLost,
     Input,
     RequestAnswered,
@@ -60,7 +65,7 @@ from .inputs import (
 from .log_clock import LogClock
 from .restarts import RestartBudget
 from .room import room_in
-from .state import JobState, Phase, Slot, SlotPhase
+from .state import JobState, Phase, Slot, SlotPhase, Step
 
 _OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.STOPPED, Ending.FAILED: JobOutcome.FAILED}
 
@@ -87,7 +92,7 @@ class CoordinatorCore:
             then(event)
         else:
             _take(job, event)
-        while job.after_commit is None and _advance(job):
+        while job.after_commit is None and job.rereading is None and _advance(job):
             pass
         effects, job.out = job.out, []
         return effects
@@ -103,6 +108,10 @@ def _take(job: JobState, event: Input) -> None:
             recovery.begin(job, event)
         case AckRead():
             _read(job, event)
+        case Reread() if job.rereading is not None:
+            batch_inbox.reread(job, event.record)
+        case RereadEnd() if job.rereading is not None:
+            batch_inbox.reread_end(job)
         case Reread():
             recovery.reread(job, event)
         case RereadEnd():
@@ -121,6 +130,8 @@ def _take(job: JobState, event: Input) -> None:
                     failover.wait_again(job)
         case HeartbeatLost():
             job.heartbeat_at = None
+        case EndsSeen():
+            batches.ends_seen(job, event)
         case RequestAnswered():
             commands.request_answered(job, event)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
@@ -170,6 +181,8 @@ def _read(job: JobState, read: AckRead) -> None:
             attempts.read_hello(job, read.offset, record)
         case Command():
             commands.read_command(job, read.offset, record)
+        case BatchWanted() | BatchCommitted() | BatchEventFrame() | BatchEvents():
+            batches.read(job, read.offset, record)
         case FailureHint():
             _read_hint(job, record)
         case CoordinatorHeartbeat():
@@ -205,6 +218,8 @@ def _read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHe
 def _fail_the_silent(job: JobState) -> None:
     """Judges every attempt by log time: who has said nothing, and who has handled nothing of what it was sent."""
     log_time, settings = job.clock.seconds, job.settings
+    if settings.batches:
+        return  # a query is no process of ours: it says when it needs something, and Spark watches its tasks
     failover.end_the_left(job)
     for slot in job.live():
         attempt = slot.attempt
@@ -239,6 +254,9 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     seen_at = job.clock.of(read.appended_at_ms)
     if slot is not None and slot.attempt is not None and slot.attempt.id == sender.attempt:
         slot.attempt.seen_at = seen_at  # alive, also where it has not read its newest Start
+        unheard = job.unheard.get(slot.subtask)
+        if unheard is not None and unheard.astray_since is None:
+            unheard.astray_since = seen_at
     left = job.left.get(sender.subtask_id)
     if left is not None and left.attempt == sender.attempt:
         left.seen_at = seen_at
@@ -294,7 +312,8 @@ def _advance(job: JobState) -> bool:
             if job.due_end is not None:
                 return _end(job)
             if job.now >= job.claim_at:
-                recovery.claim(job, job.history.last_id, job.failover_cause)
+                restored = NO_CHECKPOINT if job.restores_nothing else job.history.last_id
+                recovery.claim(job, restored, job.failover_cause)
                 return True
         case Phase.RUNNING:
             if job.due_end is not None:
@@ -311,6 +330,7 @@ def _advance(job: JobState) -> bool:
                 or commands.begin_due(job)
                 or commands.commit_outcomes(job)
                 or checkpoints.complete_due(job)
+                or batches.serve(job)
                 or _all_done(job)
                 or checkpoints.trigger_due(job)
                 or _registered_in_time(job)
@@ -377,7 +397,7 @@ def _heartbeat(job: JobState) -> bool:
 
 
 def _deadline(job: JobState) -> float | None:
-    if job.after_commit is not None:
+    if job.after_commit is not None or job.rereading is not None:
         return None
     if job.phase is Phase.BACKING_OFF:
         return job.claim_at
@@ -385,10 +405,12 @@ def _deadline(job: JobState) -> float | None:
         return None
     settings, epoch = job.settings, job.current
     due = [job.next_heartbeat_at]
-    due += [p.triggered_at + settings.checkpoint.timeout for p in epoch.pending.values()]
+    due += [p.triggered_at + settings.checkpoint.timeout for p in epoch.pending.values() if p.step is not Step.PREPARED]
     due += [epoch.slots[s].start_not_before for s in job.hellos]
     if job.started_at is not None:
         due.append(job.started_at + settings.start_timeout)
     if (trigger_at := checkpoints.trigger_at(job)) is not None:
         due.append(trigger_at)
+    if (answer_at := batches.answer_at(job)) is not None:
+        due.append(answer_at)
     return min(due)

@@ -15,7 +15,7 @@ from ...schemas.events import EventsRecord
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
-from ...schemas.status import CommandReply
+from ...schemas.status import BatchPlanned, CommandReply
 from .history import Keyed
 from .stream import EventStream
 
@@ -55,15 +55,22 @@ class ReadAcks:
 
 
 @dataclass(frozen=True, slots=True)
+class LookAtEnds:
+    """Look where the event partitions end once all that was appended stands; answered by EndsSeen or AppendFailed."""
+
+    checkpoint_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class ReplaceWriter:
     """Drop the writer of the event partitions for a new one: nothing may follow a hole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer a command on the status topic."""
+    """Answer a command or a query on the status topic."""
 
-    reply: CommandReply
+    reply: CommandReply | BatchPlanned
 
 
 # ---- state storage
@@ -235,6 +242,7 @@ Effect = (
     | AppendHeartbeat
     | Commit
     | ReadAcks
+    | LookAtEnds
     | ReplaceWriter
     | Reply
     | StoreState

@@ -8,7 +8,7 @@ from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Left, Phase, Slot, SlotPhase
+from .state import JobState, Left, Phase, Slot, SlotPhase, Step
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -33,7 +33,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     job.statistics.last_failure = f"{subtask} attempt {attempt.id}: {cause}"
     region = region_of(job, subtask)
     policies = {member: job.settings.operator(member.operator).on_failover for member in region}
-    if FailoverPolicy.GLOBAL in policies.values():
+    if FailoverPolicy.GLOBAL in policies.values() or job.settings.batches:
         return fail_globally(job, job.statistics.last_failure, failed=subtask, counted=counted)
     delay = _spend(job, counted)
     if delay is None:
@@ -79,6 +79,8 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
             reason = cause if subtask == failed else None
             job.emit(CallFailed(subtask.operator, subtask.index, slot.attempt.id, reason))
     for pending in epoch.pending.values():
+        if pending.step is Step.PREPARED:
+            continue  # a query decides about it
         for operator in job.coordinated():
             job.emit(CallAborted(operator, pending.id))
         checkpoints.forget(job, pending, f"global failover: {cause}")
@@ -95,7 +97,7 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
 def _leave(job: JobState, slot: Slot) -> None:
     """Its instance is to say Hello again; one that is frozen, or stuck in user code, does not."""
     attempt, log_time = slot.attempt, job.clock.seconds
-    if attempt is not None and slot.subtask not in job.hellos:
+    if attempt is not None and not job.settings.batches:
         hello, killed_at = attempt.hello, log_time if attempt.killed else None
         job.left[slot.subtask] = Left(
             attempt.id, hello.task, hello.host, log_time, attempt.seen_at, attempt.step, killed_at
@@ -110,6 +112,8 @@ def end_the_left(job: JobState) -> None:
     """
     log_time, settings = job.clock.seconds, job.settings
     for subtask, left in job.left.items():
+        if subtask in job.hellos:
+            continue  # it has said so, or another is to take its place
         silent_s = log_time - left.seen_at
         silent = silent_s > settings.heartbeat_timeout
         waited_s = log_time - (left.since if left.killed_at is None else left.killed_at)
@@ -132,11 +136,11 @@ def end_the_left(job: JobState) -> None:
 def ends_unheard(job: JobState, subtask: SubtaskId) -> bool:
     """Fails an attempt that speaks, but not under its Start: it goes on in the user code of a generation before ◆."""
     unheard = job.unheard.get(subtask)
-    answered_at = None if unheard is None else unheard.answered_at
-    if answered_at is None or job.clock.seconds - answered_at <= job.settings.task_cancellation_timeout:
+    since = None if unheard is None else unheard.astray_since
+    if since is None or job.clock.seconds - since <= job.settings.task_cancellation_timeout:
         return False
     del job.unheard[subtask]  # no further Start: its task is to end
-    cause = f"not under its Start for {job.clock.seconds - answered_at:.1f} s: it goes on with what it did before"
+    cause = f"not under its Start for {job.clock.seconds - since:.1f} s: it goes on with what it did before"
     fail_attempt(job, subtask, cause, silent=True)
     return True
 

@@ -56,6 +56,19 @@ class Checkpoint:
         return {handle.location for handle in handles if handle is not None and handle.location is not None}
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A checkpoint whose completion a query's commit decides (protocol, section 10)."""
+
+    header: CheckpointPrepared
+    subtasks: Mapping[SubtaskId, SubtaskSnapshot]
+
+    def locations(self) -> set[str]:
+        """Names of the stored states it needs."""
+        handles = [o.coordinator_state for o in self.header.operators]
+        return {handle.location for handle in handles if handle is not None and handle.location is not None}
+
+
 class History:
     """The job so far, as its checkpoint log tells it."""
 
@@ -74,6 +87,8 @@ class History:
         """Offset in the acks topic below which every command has been executed."""
         self.finished: JobFinished | None = None
         """Set while no epoch has begun since the job ended."""
+        self.prepared: dict[int, Prepared] = {}
+        """Checkpoints that are neither completed nor aborted yet, by id."""
         self._parts: dict[int, dict[int, CheckpointPart]] = {}
 
     @classmethod
@@ -109,7 +124,7 @@ class History:
                 case JobFinished():
                     self.finished = record
                 case CheckpointPrepared():
-                    self.reserved_through = max(self.reserved_through, record.reserved_through)
+                    self._prepare(record)
 
     def _claim(self, record: EpochClaimed) -> None:
         self.epoch = record.epoch
@@ -124,8 +139,15 @@ class History:
         else:  # a retained one of an abandoned line, or of a compacted log
             self.line = [restored] if restored in self.checkpoints else []
 
-    def _complete(self, record: CheckpointCompleted) -> None:
-        parts = self._parts.pop(record.checkpoint_id, {})
+    def _prepare(self, record: CheckpointPrepared) -> None:
+        """Its completion writes its parts again: compaction may have taken these away before their header."""
+        if len(self._parts.get(record.checkpoint_id, {})) == record.parts:
+            self.prepared[record.checkpoint_id] = Prepared(record, self._subtasks(record))
+        self.reserved_through = max(self.reserved_through, record.reserved_through)
+
+    def _subtasks(self, record: CheckpointCompleted | CheckpointPrepared) -> Mapping[SubtaskId, SubtaskSnapshot]:
+        found = self._parts.pop(record.checkpoint_id, {})
+        parts = {part: found[part] for part in found if part < record.parts}  # as prepared it may have had more
         if sorted(parts) != list(range(record.parts)):
             raise JobRefused(
                 f"checkpoint {record.checkpoint_id} names {record.parts} parts and the checkpoint log holds"
@@ -137,7 +159,11 @@ class History:
                 subtask = SubtaskId(part.operator, snapshot.subtask)
                 first = subtasks.get(subtask)  # what its inbox has above a record's size is in further pieces
                 subtasks[subtask] = snapshot if first is None else replace(first, inbox=(*first.inbox, *snapshot.inbox))
-        self.checkpoints[record.checkpoint_id] = Checkpoint(record, subtasks)
+        return subtasks
+
+    def _complete(self, record: CheckpointCompleted) -> None:
+        self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
+        self.prepared.pop(record.checkpoint_id, None)
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)
@@ -150,6 +176,8 @@ class History:
             self.checkpoints.pop(int(rest), None)
             if int(rest) in self.line:
                 self.line.remove(int(rest))
+        elif kind == "prepared":
+            self.prepared.pop(int(rest), None)
         elif kind == "command":
             self.executed.pop(int(rest), None)
 
@@ -174,9 +202,19 @@ class History:
         tombstones += [(key_of(c), None) for offset, c in self.executed.items() if offset < commands_below]
         return tombstones
 
+    def undecided(self, but: int, parts: int = 0) -> list[Keyed]:
+        """Tombstones that abort every prepared checkpoint but one; that is no longer prepared, and keeps ``parts``."""
+        tombstones: list[Keyed] = []
+        for checkpoint_id, prepared in self.prepared.items():
+            tombstones.append((f"prepared/{checkpoint_id}", None))
+            gone = range(parts if checkpoint_id == but else 0, prepared.header.parts)
+            tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in gone]
+        return tombstones
+
     def locations(self) -> set[str]:
         """Names of every stored state that a checkpoint still names."""
-        return set().union(*(checkpoint.locations() for checkpoint in self.checkpoints.values()))
+        named: list[Checkpoint | Prepared] = [*self.checkpoints.values(), *self.prepared.values()]
+        return set().union(*(checkpoint.locations() for checkpoint in named))
 
 
 def keyed(*records: CheckpointLogRecord) -> list[Keyed]:

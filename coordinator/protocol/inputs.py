@@ -78,6 +78,14 @@ class RereadEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class EndsSeen:
+    """Answers ``LookAtEnds``, behind every AppendFailed of what was appended before it."""
+
+    checkpoint_id: int
+    event_ends: Mapping[SubtaskId, int]
+
+
+@dataclass(frozen=True, slots=True)
 class AckRead:
     """The next record of the acks topic; None where it could not be decoded."""
 
@@ -185,6 +193,7 @@ Input = (
     | Committed
     | Reread
     | RereadEnd
+    | EndsSeen
     | AckRead
     | Sent
     | StateCompleted

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...schemas.acks import (
     AcksRecord,
+    BatchCommitted,
+    BatchEvents,
+    BatchWanted,
     Command,
     FailureHint,
     FromAttempt,
@@ -11,13 +16,14 @@ from ...schemas.acks import (
     OperatorEventFrame,
     RunStarted,
 )
-from ...schemas.checkpoints import EpochClaimed, JobOutcome
+from ...schemas.checkpoints import EpochClaimed, InputSnapshot, JobOutcome, OperatorSnapshot
 from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
-from ...schemas.graph import Partitioning
+from ...schemas.graph import InputSettings, Partitioning
 from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.settings import OperatorSettings
 from ...schemas.state import OPEN_END, Sender
-from . import attempts, commands, inbox
+from . import attempts, batches, commands, inbox
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .history import Checkpoint, History, keyed
@@ -35,9 +41,14 @@ def begin(job: JobState, begin: Begin) -> None:
     _check_unfinished(job, begin)
     restored = _chosen(job, begin)
     if restored is not None:
-        _check_fits(job, restored)
+        _check_driver(job, restored.id, by_query=bool(restored.header.committer))
+        _check_fits(job, restored.id, restored.header.operators)
         _check_keys(job, restored)
         _check_positions(job, restored, begin)
+    if begin.restore is Restore.LATEST:
+        _check_prepared(job)
+    else:  # nothing that was planned behind another checkpoint may follow this one ◆
+        job.aborts_prepared = True
     claim(job, NO_CHECKPOINT if restored is None else restored.id, f"coordinator {job.instance} started")
 
 
@@ -91,12 +102,39 @@ def _chosen(job: JobState, begin: Begin) -> Checkpoint | None:
             return checkpoint
 
 
-def _check_fits(job: JobState, restored: Checkpoint) -> None:
+def _check_prepared(job: JobState) -> None:
+    """Spark may yet decide that one of them is what the job goes on from."""
+    for n, prepared in job.history.prepared.items():
+        _check_driver(job, n, by_query=True)
+        was, now = [o.operator for o in prepared.header.operators], [o.name for o in job.settings.operators]
+        if was != now:
+            raise JobRefused(
+                f"checkpoint {n} of job {job.settings.name}, which its query has yet to decide about, is of operator"
+                f" {', '.join(was)}, and the job now has {', '.join(now)}: the query would go on with events that it"
+                " does not read. Start with the operator as it was, or with --fresh"
+            )
+        _check_fits(job, n, prepared.header.operators)
+
+
+def _check_driver(job: JobState, n: int, *, by_query: bool) -> None:
+    """What long-running subtasks have done and what a query has read are not the same state."""
+    if by_query != job.settings.batches:
+        by, now = "a Structured Streaming query", "long-running tasks"
+        if job.settings.batches:
+            by, now = now, by
+        raise JobRefused(
+            f"checkpoint {n} of job {job.settings.name} was taken with {by}, and the job is now started for"
+            f" {now}: neither can go on where the other stopped. Give the job another name, or begin anew with --fresh"
+        )
+
+
+def _check_fits(job: JobState, n: int, operators: Iterable[OperatorSnapshot]) -> None:
+    known = {operator.operator: operator for operator in operators}
     for operator in job.settings.operators:
-        was = restored.operator(operator.name)
+        was = known.get(operator.name)
         if was is not None and was.parallelism != operator.parallelism:
             raise JobRefused(
-                f"checkpoint {restored.id} of job {job.settings.name} holds {was.parallelism} subtasks of operator"
+                f"checkpoint {n} of job {job.settings.name} holds {was.parallelism} subtasks of operator"
                 f" {operator.name}, the job now has {operator.parallelism}: states cannot be redistributed. Start with"
                 f" parallelism {was.parallelism}, or with --fresh"
             )
@@ -113,22 +151,36 @@ def _check_keys(job: JobState, restored: Checkpoint) -> None:
         was = restored.operator(operator.name)
         if was is None or was.max_parallelism == 0:
             continue  # it is new, or the checkpoint older than this rule
-        before = {given.upstream: given.partitioning for given in was.inputs}
+        keyed_before = any(given.partitioning is Partitioning.KEYED for given in was.inputs)
         for given in operator.inputs:
-            old, new = before.get(given.upstream, given.partitioning), given.partitioning
-            if old != new and Partitioning.KEYED in (old, new):
+            before, new = _before(was, operator, given), given.partitioning
+            if before is not None and before.partitioning != new and Partitioning.KEYED in (before.partitioning, new):
+                old, of = before.partitioning.value, "" if before.upstream == given.upstream else f"{given.upstream} "
                 raise JobRefused(
                     f"in checkpoint {restored.id} of job {name}, operator {operator.name} takes the records of"
-                    f" {given.upstream} {old.value}, the job now says {new.value}: keys would come to subtasks that do"
-                    f" not have their states. Start with {old.value}, or with --fresh"
+                    f" {before.upstream} {old}, the job now says {of}{new.value}: keys would come to subtasks that do"
+                    f" not have their states. Start with {old}, or with --fresh"
                 )
-            if old is new is Partitioning.KEYED and was.max_parallelism != job.settings.max_parallelism:
+            if keyed_before and new is Partitioning.KEYED and was.max_parallelism != job.settings.max_parallelism:
                 raise JobRefused(
                     f"checkpoint {restored.id} of job {name} holds the states of operator {operator.name} by"
                     f" {was.max_parallelism} key groups (max_parallelism), the job now has"
                     f" {job.settings.max_parallelism}: keys would come to subtasks that do not have their states. Start"
                     f" with max_parallelism {was.max_parallelism}, or with --fresh"
                 )
+
+
+def _before(was: OperatorSnapshot, operator: OperatorSettings, given: InputSettings) -> InputSnapshot | None:
+    """What this input was; None where it is new. The first keyed one may join the others, and where one of them is gone
+    it is what has become of that."""
+    for known in was.inputs:
+        if known.upstream == given.upstream:
+            return known
+    first_keyed = given.partitioning is Partitioning.KEYED and all(
+        known.partitioning is not Partitioning.KEYED for known in was.inputs
+    )
+    now = {other.upstream for other in operator.inputs}
+    return next((known for known in was.inputs if first_keyed and known.upstream not in now), None)
 
 
 def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
@@ -181,6 +233,7 @@ def _check_channels(job: JobState, restored: Checkpoint) -> None:
 def claim(job: JobState, restored_id: int, cause: str) -> None:
     """Commits the next epoch, and the newest run with it."""
     history = job.history
+    job.restores_nothing = False
     first = history.reserved_through + 1
     claimed = EpochClaimed(
         history.epoch + 1,
@@ -193,7 +246,9 @@ def claim(job: JobState, restored_id: int, cause: str) -> None:
     )
     job.phase = Phase.CLAIMING
     run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
-    job.commit([*keyed(claimed), *run], lambda done: _claimed(job, first, done), looks_at_ends=True)
+    aborted = history.undecided(but=NO_CHECKPOINT) if job.aborts_prepared else []
+    job.aborts_prepared = False
+    job.commit([*keyed(claimed), *run, *aborted], lambda done: _claimed(job, first, done), looks_at_ends=True)
 
 
 def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
@@ -241,6 +296,8 @@ def reread(job: JobState, read: Reread) -> None:
     match record:
         case OperatorEventFrame() if restored is not None and not restored.header.savepoint:
             inbox.inherit(job, restored, read.offset, record)
+        case RunStarted() | Hello() if job.settings.batches:
+            pass  # long-running tasks of another life of the job
         case RunStarted() if job.first_epoch:
             job.take_run(record.run, read.offset)
         case Hello() if job.first_epoch and record.subtask in range(job.settings.parallelism.get(record.operator, 0)):
@@ -253,6 +310,8 @@ def reread(job: JobState, read: Reread) -> None:
                 job.wait(waiting)
         case FailureHint() if job.first_epoch:
             job.forget_hello_of(record)
+        case BatchWanted() | BatchCommitted() | BatchEvents() if job.first_epoch and job.settings.batches:
+            batches.recall(job, read.offset, record)
         case Command() if job.first_epoch:
             commands.read_command(job, read.offset, record)
         case _:
@@ -280,13 +339,15 @@ def _recall_left(job: JobState) -> None:
 
     Its Hello may be truncated away, and it may be frozen or stuck: then its task must be ended, as any other's.
     """
-    if job.run is None:
+    if job.run is None or job.settings.batches:
         return
     for subtask, slot in job.current.slots.items():
         known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if subtask in c.subtasks]
-        newest = max(known, key=lambda snapshot: snapshot.attempt, default=None)
+        newest = max(known, key=lambda snapshot: (snapshot.attempt, snapshot.finished), default=None)
         if newest is None or newest.attempt < job.run[1] or slot.phase is SlotPhase.DONE or subtask in job.hellos:
             continue
+        if newest.finished:
+            continue  # behind the restored one: its task has returned
         now = job.clock.seconds
         job.left[subtask] = Left(newest.attempt, newest.task, host="", since=now, seen_at=now)
         job.registered.add(subtask)
@@ -304,7 +365,11 @@ def _run_epoch(job: JobState) -> None:
     for subtask, slot in epoch.slots.items():
         if slot.phase is SlotPhase.DONE:
             inbox.hand_inherited(job, subtask)
-        if subtask not in job.hellos:  # one that waits for its Start gets that alone ◆
+            attempts.stop_finished(job, subtask)
+        # One that waits for its Start gets that alone ◆; where the subtask has finished it gets none, and an instance
+        # before it may still wait to be told so.
+        waits = subtask in job.hellos and slot.phase is not SlotPhase.DONE
+        if not waits and not job.settings.batches:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
     attempts.stop_again(job)
     for stranger in job.strangers:
@@ -313,12 +378,11 @@ def _run_epoch(job: JobState) -> None:
         attempts.stop_superseded(job, superseded.offset, superseded.hello, newer)
     job.strangers.clear()
     job.superseded.clear()
-    interval = job.settings.checkpoint.interval
-    job.next_trigger_at = None if interval is None else job.now + interval
+    job.next_trigger_at = job.after_interval()
     job.completed_at = None
     job.failures_in_a_row, job.blamed = 0, []
     job.registered |= {s for s, w in job.hellos.items() if job.run is not None and w.hello.run == job.run[0]}
-    if job.first_epoch:
+    if job.first_epoch and not job.settings.batches:
         job.started_at = None if job.run is None else job.now
         _recall_left(job)
     job.first_epoch = False

@@ -1,4 +1,4 @@
-"""What a coordinator knows: every attribute states its invariant, and :func:`check_invariants` checks them all.
+"""What a coordinator knows: every attribute states its invariant, and :mod:`.invariants` checks them all.
 
 What lives as long as the coordinator instance is in :class:`JobState`; what a global failover ends is in
 :class:`Epoch`, so that beginning a new epoch is making a new object and nothing can be forgotten.
@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...schemas.acks import Command, FailureHint, Hello
+from ...schemas.acks import BatchCommitted, BatchEvents, BatchWanted, Command, FailureHint, Hello
 from ...schemas.checkpoints import CommandExecuted, InboxEvents, SubtaskSnapshot
 from ...schemas.errors import CoordinatorClosed
 from ...schemas.events import Stop
-from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
+from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import Sender, StateHandle
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
@@ -23,6 +23,7 @@ from .gateway import Gateway
 from .history import Checkpoint, History, Keyed
 from .inputs import Committed
 from .log_clock import LogClock
+from .query_state import NO_BATCH, BatchBegin, Decision, Query, Rereading
 from .restarts import RestartBudget
 from .room import Room
 from .stream import EventStream
@@ -97,7 +98,7 @@ class Left:
     task: str
     host: str
     since: float
-    """When it was undone."""
+    """When it was undone, and told so."""
     seen_at: float
     """Of its newest record, in whatever generation."""
     step: str = ""
@@ -130,16 +131,27 @@ class Slot:
     """Of the current attempt; while ABSENT unmarked, so that nothing is held."""
     stream: EventStream | None = None
     """What new gateways send through; None before the first, and under policy reset while ABSENT."""
+    batch_begin: BatchBegin = NO_BATCH
+    """Where a query drives the job: behind the last batch that Spark has committed, in this epoch."""
     start_not_before: float = 0.0
     """Monotonic seconds; the restart backoff."""
     events_received: int = 0
 
+    @property
+    def sent_through(self) -> int:
+        """Sequence of the first event of this epoch that has not been appended."""
+        return 0 if self.stream is None else self.stream.appended_through
+
 
 class Step(StrEnum):
-    """Where a pending checkpoint stands: CALLING ──every cut──> ACKS ──every ack──> COMMITTING."""
+    """Where a pending checkpoint stands: CALLING ──every cut──> ACKS ──every ack──> COMMITTING.
+
+    Where a query drives the job, what every ack leads to is PREPARED, and the query's commit to COMMITTING.
+    """
 
     CALLING = "calling"
     ACKS = "acks"
+    PREPARED = "prepared"
     COMMITTING = "committing"
 
 
@@ -195,6 +207,8 @@ class Epoch:
     """The inbox range of the restored checkpoint, until that subtask's first attempt is ready."""
     held_bytes: Counter[str] = field(default_factory=Counter)
     """By operator: payload bytes in closed gateways."""
+    query_run: str = ""
+    """The run of the query that stands for every subtask; empty until one has attached."""
 
 
 @dataclass(slots=True)
@@ -204,8 +218,8 @@ class WaitingHello:
     offset: int
     hello: Hello
     at_takeover: bool = False
-    answered_at: float | None = None
-    """Log time of its first Start, where nothing has been heard under any."""
+    astray_since: float | None = None
+    """Log time at which it was first heard in a generation that is over, where nothing was heard under its Start."""
     displaced: WaitingHello | None = None
     """The one that waited when this one came: it is the newest again should this one's task be reported dead."""
 
@@ -278,7 +292,8 @@ class JobState:
     stops: deque[OwedStop] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
     """Appended, until a checkpoint is complete whose markers stand behind them."""
     left: dict[SubtaskId, Left] = field(default_factory=dict)
-    """Attempts that a failover has undone, until their subtask says Hello again: one may be stuck, or frozen."""
+    """Attempts that a failover has undone, until their subtask is started again or their task dies: one may be stuck,
+    or frozen. While a Hello waits nobody waits for them."""
     strangers: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
@@ -297,6 +312,16 @@ class JobState:
     savepoints: deque[SavepointRequest] = field(default_factory=deque)
     commands: dict[int, Command] = field(default_factory=dict)
     """Read and not executed, by offset."""
+    query: Query | None = None
+    """Where a query drives the job: None until one has asked."""
+    decision: Decision | None = None
+    """The last one that was read, also where nobody could act on it: it counts while that checkpoint is prepared."""
+    manifests: dict[int, BatchEvents] = field(default_factory=dict)
+    """By prepared checkpoint: who has written what its batch sent to a coordinator."""
+    aborts_prepared: bool = False
+    """The next epoch begins where the job has been set back to: what is prepared follows another checkpoint."""
+    restores_nothing: bool = False
+    """The next epoch begins from nothing, whatever checkpoints there are."""
     begun_commands: set[int] = field(default_factory=set)
     """Those whose execution has begun; a subset of ``commands``."""
     failures_in_a_row: int = 0
@@ -315,6 +340,8 @@ class JobState:
     """Monotonic seconds since which the claimed run lacks subtasks that have never registered; None once all have."""
     registered: set[SubtaskId] = field(default_factory=set)
     statistics: Statistics = field(default_factory=Statistics)
+    rereading: Rereading | None = None
+    """While it is set nothing but Reread and RereadEnd is handled."""
     after_commit: Callable[[Committed], None] | None = None
     """What goes on when the commit under way stands; while it is set nothing but Committed is handled."""
     outcomes: list[CommandOutcome] = field(default_factory=list)
@@ -340,6 +367,9 @@ class JobState:
     def forget_hello_of(self, hint: FailureHint) -> bool:
         """A task has died, and a Hello of it that waits is forgotten; whether nobody's waits instead."""
         subtask = SubtaskId(hint.operator, hint.subtask)
+        left = self.left.get(subtask)
+        if left is not None and (hint.run, hint.task) == (self.run and self.run[0], left.task):
+            del self.left[subtask]
         if subtask in self.unheard and hint.names(self.unheard[subtask].hello):
             del self.unheard[subtask]
         waiting = self.hellos.get(subtask)
@@ -352,6 +382,8 @@ class JobState:
         del self.hellos[subtask]
         if waiting.displaced is not None:
             self.hellos[subtask] = waiting.displaced
+        elif left is not None:
+            left.since = self.clock.seconds  # it is told so only now
         return waiting.displaced is None
 
     def wait(self, waiting: WaitingHello) -> None:
@@ -392,7 +424,7 @@ class JobState:
                 CoordinatorClosed(f"the coordinator ended: {cause}")
             ):
                 self.emit(Settle(stream))
-            if slot.attempt is not None and ending is not Ending.FENCED:
+            if slot.attempt is not None and ending is not Ending.FENCED and not self.settings.batches:
                 hello = slot.attempt.hello
                 self.emit(Append(slot.subtask, Stop(self.history.epoch, slot.attempt.id, hello.nonce, cause)))
         for subtask, waiting in self.hellos.items():
@@ -412,42 +444,23 @@ class JobState:
         """Operators that have a coordinator."""
         return [operator.name for operator in self.settings.operators if operator.has_coordinator]
 
+    def after_interval(self) -> float | None:
+        """Monotonic second of the periodic checkpoint after one at this instant; None where there are none."""
+        interval = self.settings.checkpoint.interval
+        return None if interval is None or self.settings.batches else self.now + interval
+
     def wall_ms(self, at: float | None = None) -> int:
         """Milliseconds since 1970 at a monotonic second, by default now."""
         return int(self.wall_ms_at_zero + 1000 * (self.now if at is None else at))
 
+    def monotonic(self, wall_ms: int) -> float:
+        """The monotonic second of a wall clock's milliseconds since 1970."""
+        return (wall_ms - self.wall_ms_at_zero) / 1000
+
+    def is_of_this_life(self, said: BatchWanted | BatchCommitted | BatchEvents) -> bool:
+        """Whether a query has said it since the job was purged: offsets and ids begin again with each life."""
+        return said.history == self.topic_ids.get(self.settings.topics.checkpoints)
+
     def drop(self, reason: str) -> None:
         """Counts a record that was read and does not count."""
         self.statistics.dropped[reason] += 1
-
-
-def check_invariants(job: JobState) -> None:
-    """Raises AssertionError where the state contradicts its own description."""
-    epoch = job.epoch
-    assert (epoch is None) == (job.phase in (Phase.NEW, Phase.CLAIMING, Phase.BACKING_OFF)) or job.phase is Phase.ENDED
-    if epoch is None:
-        return
-    assert set(epoch.slots) == set(job.settings.subtasks())
-    for subtask, slot in epoch.slots.items():
-        assert (slot.attempt is not None) == (slot.phase is SlotPhase.LIVE), slot
-        assert not (slot.phase is SlotPhase.ABSENT and slot.gateway.closed), f"{subtask} holds events for nobody"
-        assert set(slot.gateway.closed) <= set(epoch.pending), f"{subtask} is closed for {slot.gateway.closed}"
-        if slot.attempt is not None:
-            assert slot.attempt.generation == (epoch.number, slot.generation), slot
-        if (stream := slot.stream) is not None:
-            assert stream.epoch == epoch.number
-            assert stream.handled_through <= stream.appended_through <= stream.next_sequence, stream
-            held = stream.next_sequence - stream.appended_through
-            assert slot.gateway.held_events == held or stream.failure is not None, (subtask, held)
-    assert sorted(epoch.pending) == list(epoch.pending)
-    calling = [p.id for p in epoch.pending.values() if p.step is Step.CALLING]
-    assert len(calling) <= 1 and (not calling or calling[0] == max(epoch.pending)), "one call at a time"
-    for pending in epoch.pending.values():
-        assert bool(pending.uncut) == (pending.step is Step.CALLING), pending
-        assert set(pending.acks) <= pending.required, pending
-        lacking = pending.required - set(pending.acks)
-        assert all(epoch.slots[s].phase is SlotPhase.LIVE for s in lacking), "a failover aborts"
-        assert NO_CHECKPOINT < pending.id < job.next_checkpoint_id <= job.history.reserved_through + 1
-    uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
-    assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"
-    assert all(count >= 0 for count in epoch.held_bytes.values())

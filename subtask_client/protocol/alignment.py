@@ -165,12 +165,8 @@ def _give_up_older(core: SubtaskCore, running: Running, who: Who, n: int) -> lis
 
 
 def snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
-    """Where the last end completes it, end_inputs comes first: a snapshot in which every input has ended contains
-    it, and so a restore knows that it need not be called again ◆."""
-    alignment, inputs = running.alignment, running.inputs
+    alignment = running.alignment
     if alignment is None or not alignment.delivered >= _required(running):
-        return []
-    if inputs.channels and inputs.ended and not running.told_ended:
         return []
     return _cut_of_alignment(core, running, alignment)
 
@@ -245,6 +241,7 @@ def _cut(
         event_ranges=event_ranges,
         handled_through=reading.handled_through,
         finished=core.finished and running.settled,
+        inputs_ended=running.told_ended,
         data_positions=running.inputs.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)

@@ -37,7 +37,7 @@ class Channel:
         self.position = max(opened, behind) if opened is not None else behind
         """Where the open part begins, and from then on the next offset in it that counts."""
         self._from: tuple[int, int, int] | None = _origin(self.ranges[0]) if self.ranges else None
-        self._expected = named.sequence if self.ranges or self.ended else 0
+        self._expected = named.sequence if self.ranges else 0
 
     @property
     def next_position(self) -> int:
@@ -83,7 +83,7 @@ class Channel:
     def named(self) -> ChannelPosition:
         """Where it stands: what a snapshot taken now must name."""
         if self.ended:
-            return ChannelPosition(str(self.sender), (), self._expected)
+            return ChannelPosition(str(self.sender), (), 0)
         # Which attempt will write there is not known yet.
         opened = Segment(self.position, OPEN_END, *self.generation, attempt=NO_ATTEMPT)
         if self.ranges:
@@ -103,10 +103,8 @@ class Inputs:
         """By upstream operator: the next offset of its data partition to be read."""
         self.paused: set[str] = set()
         """Upstream operators whose partition is not read at the moment."""
-        self.told_ended = self.ended and any(named[str(s)].sequence for s in senders)
-        """The state that this Start restores has been told so. No snapshot is taken between the last end and that ◆,
-        so it shows: all channels have ended, behind something that was read. Where nothing of them was ever read (they
-        had all ended for good before this subtask existed), nobody has been told."""
+        self.told_ended = bool(self.channels) and self.ended and start.inputs_ended
+        """The state that this Start restores has been told so, and no input has come since then ◆."""
         for upstream in self.upstreams:
             self.positions[upstream] = min((c.next_position for c in self.of(upstream) if not c.ended), default=0)
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ...schemas.acks import Finished
-from . import alignment
 from . import effects as do
 from .effects import Departure, Effect
 from .phases import Phase, Turn
@@ -28,9 +27,8 @@ def work_ended(core: SubtaskCore, running: Running) -> list[Effect]:
 
 
 def inputs_ended(core: SubtaskCore, running: Running) -> list[Effect]:
-    """The user has been told; what waited for that is a snapshot that the last end completed."""
     running.end_call(do.EndInputs)
-    return [*work_ended(core, running), *alignment.snapshot_if_complete(core, running)]
+    return work_ended(core, running)
 
 
 def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:

@@ -23,6 +23,7 @@ class Cut:
     event_ranges: tuple[Segment, ...]
     handled_through: int
     finished: bool
+    inputs_ended: bool = False
     data_positions: tuple[ChannelPosition, ...] = ()
 
     def ack(self, sender: Sender, state: StateHandle | None, sent_sequence: int, duration_ms: int) -> CheckpointAck:
@@ -30,6 +31,7 @@ class Cut:
             sender=sender, checkpoint_id=self.checkpoint_id, state=state, event_position=self.event_position,
             event_ranges=self.event_ranges, handled_through=self.handled_through, sent_sequence=sent_sequence,
             data_positions=self.data_positions, finished=self.finished, duration_ms=duration_ms,
+            inputs_ended=self.inputs_ended,
         )  # fmt: skip
 
     def closed(self, who: SubtaskId | None, end: int, by: Sender, *, ended: bool) -> Cut:

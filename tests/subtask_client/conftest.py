@@ -247,6 +247,7 @@ class CoreDriver:
                 "checkpoint_id": ack.checkpoint_id, "state": ack.state, "next_checkpoint_id": ack.checkpoint_id + 1,
                 "expected_sequence": ack.handled_through, "event_position": ack.event_position,
                 "event_ranges": ack.event_ranges, "data_positions": ack.data_positions,
+                "inputs_ended": ack.inputs_ended,
             }  # fmt: skip
         self.append(Wire.reset(epoch, number + 1))
         attempt, nonce = ATTEMPT + 10 * (self.hellos - 1), f"nonce-{self.hellos}"

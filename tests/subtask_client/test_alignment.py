@@ -327,23 +327,25 @@ def test_an_end_behind_a_barrier_is_skipped_with_everything_else_and_read_after_
     assert two.core.running.inputs.open == {("up", 1)}
 
 
-def test_where_the_last_end_completes_an_alignment_the_inputs_end_first_and_the_snapshot_contains_that(two, wire, a, b):
-    """Section 9: between the two no snapshot is taken, so a restore knows whether end_inputs was called."""
+def test_a_snapshot_that_the_last_end_completes_is_taken_before_the_user_is_told_and_says_so(two, wire, a, b):
+    """Section 9: what is emitted then stands behind the barrier, and again behind a restore."""
     two.append(wire.marker(1, 0))
     two.receive("up", a.end())
     two.user[do.EndInputs] = lambda call: two.emit("down/0", b"total") or on.InputsEnded()
     two.fresh().receive("up", b.end())
     assert two.names() == [
-        "PauseData", "EndInputs", "RecordFrame", "ChannelEnded", "Finished", "TakeSnapshot", "Barrier", "CheckpointAck",
+        "TakeSnapshot", "Barrier", "CheckpointAck", "EndInputs", "RecordFrame", "ChannelEnded", "Finished",
     ]  # fmt: skip
-    assert two.ack().finished
+    assert (two.ack().finished, two.ack().inputs_ended) == (False, False)
+    two.restarted()
+    assert len(two.of(do.EndInputs)) == 2
 
 
-def test_user_code_that_raises_at_the_last_end_takes_its_alignment_with_it(two, wire, a, b):
+def test_user_code_that_raises_at_the_last_end_leaves_the_checkpoint_before_it_alone(two, wire, a, b):
     two.append(wire.marker(1, 0))
     two.user[do.EndInputs] = lambda call: on.UserFailed("boom")
     two.receive("up", a.end(), b.end())
-    assert (two.failed, two.snapshots) == (["boom"], [])
+    assert (two.failed, two.ack().checkpoint_id) == (["boom"], 1)
 
 
 def test_a_finished_subtask_with_inputs_needs_the_marker_alone(two, wire, a, b):

@@ -114,12 +114,12 @@ def test_a_position_named_amid_ranges_restores_to_the_same_place():
         assert read(again, offset, by, sequence) is None
 
 
-def test_a_channel_that_ended_takes_nothing_and_names_no_position_but_that_something_was_read():
+def test_a_channel_that_ended_takes_nothing_and_names_no_position():
     c = channel(opened(5))
     read(c, 5, sender(2), 0)
     c.end()
     assert c.refusal(6, sender(2)) is Dropped.ALREADY_READ
-    assert c.named() == ChannelPosition("up/0", (), 1)
+    assert c.named() == ChannelPosition("up/0", (), 0)
     again = Channel(UP, c.named(), Generation(1, 3))
     assert again.ended
     assert again.named() == c.named()

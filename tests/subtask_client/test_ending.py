@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.schemas.acks import CheckpointAck, Finished
+from penstock.schemas.data import RecordFrame
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.phases import Phase
@@ -123,17 +124,66 @@ def test_inputs_that_a_snapshot_found_open_end_for_the_user_after_its_restore_to
     assert len(d.of(do.EndInputs)) == 2
 
 
-def test_inputs_that_had_all_ended_before_the_subtask_existed_end_for_its_user(driver, wire):
-    """An operator was added behind others whose end the checkpoint contains."""
-    d = driver(A).started(checkpoint_id=4, next_checkpoint_id=5, data_positions=(wire.at(A, None),))
+@pytest.mark.parametrize("receivers", ["", "down/0"])
+def test_inputs_that_had_all_ended_before_the_subtask_existed_end_for_its_user_once(driver, wire, receivers):
+    """An operator was added behind others whose end the checkpoint contains. What it emits at the end counts once."""
+    d = driver(A, receivers)
+
+    def ends(_: do.EndInputs) -> on.Input:
+        for receiver in receivers.split():
+            d.emit(receiver, b"total")
+        return on.InputsEnded()
+
+    d.user[do.EndInputs] = ends
+    d.started(checkpoint_id=4, next_checkpoint_id=5, data_positions=(wire.at(A, None),))
     assert len(d.of(do.EndInputs)) == 1
+    d.append(wire.marker(5, 0))
+    d.restarted()
+    assert len(d.of(do.EndInputs)) == 1
+    for receiver in receivers.split():
+        assert len([record for record in d.out(receiver) if isinstance(record, RecordFrame)]) == 1
 
 
-def test_a_stopping_savepoint_that_the_last_end_completes_contains_end_inputs(driver, wire, a, b):
+def restored_as(d, driver, senders: str, *added):
+    """Another job begins from the last ack of ``d``, with these inputs; ``added`` are positions of new ones."""
+    (ack,) = d.written(CheckpointAck)
+    kept = tuple(position for position in ack.data_positions if position.channel in senders.split())
+    return driver(senders).started(
+        checkpoint_id=1, next_checkpoint_id=2, data_positions=(*kept, *added), inputs_ended=ack.inputs_ended
+    )
+
+
+def test_the_rest_of_the_inputs_end_for_the_user_where_the_one_that_was_open_has_been_removed(driver, wire, a, side):
+    d = driver(f"{A} side/0").started()
+    d.receive("up", a.frame(b"a1"), a.end())
+    d.append(wire.marker(1, 0))
+    d.receive("side", side.barrier(1))
+    assert len(restored_as(d, driver, A).of(do.EndInputs)) == 1
+
+
+def test_an_input_that_was_added_behind_the_end_of_the_others_ends_for_the_user_in_its_turn(driver, wire, a, side):
+    d = driver(A).started()
+    d.receive("up", a.end())
+    d.append(wire.marker(1, 0))
+    new = restored_as(d, driver, f"{A} side/0", wire.at("side/0"))
+    assert not new.of(do.EndInputs)
+    new.receive("side", side.frame(b"s1"), side.end())
+    assert new.records == [b"s1"]
+    assert len(new.of(do.EndInputs)) == 1
+
+
+def test_one_whose_inputs_have_all_been_removed_works_on_its_own(driver, wire, a):
+    d = driver(A).started()
+    d.receive("up", a.end())
+    d.append(wire.marker(1, 0))
+    assert restored_as(d, driver, "").core.may_poll
+
+
+def test_inputs_whose_end_completes_a_stopping_savepoint_end_for_the_user_after_its_restore(driver, wire, a, b):
     d = driver(f"{A} {B}").started()
     d.append(wire.marker(1, 0, stop=True))
     d.receive("up", a.end(), b.end())
-    assert [n for n in d.names() if n in ("EndInputs", "TakeSnapshot")] == ["EndInputs", "TakeSnapshot"]
+    assert [n for n in d.names() if n in ("EndInputs", "TakeSnapshot")] == ["TakeSnapshot"]
     d.restarted()
     assert len(d.of(do.EndInputs)) == 1
 

@@ -67,11 +67,11 @@ def test_a_stopping_savepoint_aborted_before_its_snapshot_goes_on_too(two, wire,
     assert two.core.may_poll
 
 
-def test_inputs_that_end_ahead_of_a_stopping_savepoints_snapshot_are_told_of_ahead_of_it_and_once(two, wire, a, b):
+def test_inputs_whose_end_completes_a_stopping_savepoint_are_told_of_when_it_is_aborted_and_once(two, wire, a, b):
     two.append(wire.marker(1, 0, stop=True))
     two.receive("up", a.end(), b.end())
     assert two.snapshots == [1]
-    assert two.ack().finished
+    assert not two.of(do.EndInputs)
     two.append(wire.aborted(1))
     assert len(two.of(do.EndInputs)) == 1
     assert two.core.phase is Phase.FINISHED

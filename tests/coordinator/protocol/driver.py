@@ -26,6 +26,7 @@ from penstock.coordinator.protocol.inputs import (
     AckRead,
     Begin,
     Committed,
+    EndsSeen,
     Input,
     Offsets,
     Reread,
@@ -34,7 +35,8 @@ from penstock.coordinator.protocol.inputs import (
     StateCompleted,
     Tick,
 )
-from penstock.coordinator.protocol.state import Epoch, JobState, Pending, Slot, check_invariants
+from penstock.coordinator.protocol.invariants import check_invariants
+from penstock.coordinator.protocol.state import Epoch, JobState, Pending, Slot
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import (
     AcksRecord,
@@ -62,6 +64,8 @@ from penstock.schemas.status import CommandReply
 T = TypeVar("T")
 
 S0, S1 = SubtaskId("op", 0), SubtaskId("op", 1)
+LIFE = "id-2"
+"""Id of the job's checkpoint topic."""
 INTERVAL = 10.0
 WALL_MS = 1_000_000
 
@@ -169,7 +173,7 @@ class Script:
         """What the data partitions hold; nothing where nothing is said."""
         self.positions: dict[SubtaskId, tuple[ChannelPosition, ...]] = {}
         """What a subtask names in its acks, where it is not the ends of its data partitions."""
-        self.topic_ids = {"penstock.job.acks": "id-1"}
+        self.topic_ids = {"penstock.job.acks": "id-1", "penstock.job.checkpoints": LIFE}
         self.calls: list[Call] = []
         """Since the last :meth:`forget`."""
         self.all_calls: list[Call] = []
@@ -180,6 +184,8 @@ class Script:
         self.tasks: dict[SubtaskId, Task] = {}
         self.auto_cut = True
         self.state: Callable[[str, int], bytes | None] = lambda operator, n: f"{operator}@{n}".encode()
+        self.auto_ends = True
+        self._looks: list[int] = []
         self._nonces = 0
         self._owed: list[effects.CallCheckpoint] = []
 
@@ -254,7 +260,7 @@ class Script:
         return self.data.get(DataPartition(upstream, receiver), Offsets(0, 0)).end
 
     def replies(self) -> list[CommandReply]:
-        return [effect.reply for effect in self.made(effects.Reply)]
+        return [effect.reply for effect in self.made(effects.Reply) if isinstance(effect.reply, CommandReply)]
 
     def dropped(self, reason: str) -> int:
         return self.job.statistics.dropped[reason]
@@ -276,8 +282,14 @@ class Script:
         while self._owed and self.auto_cut:
             owed = self._owed.pop(0)
             self._perform(self.core.handle(self.completed(owed.operator, owed.checkpoint_id), self.now))
+        while self._looks and self.auto_ends:
+            self._perform(self.core.handle(self.ends_seen(self._looks.pop(0)), self.now))
         check_invariants(self.job)
         return self.effects[before:]
+
+    def ends_seen(self, n: int) -> EndsSeen:
+        """Where the event partitions end now."""
+        return EndsSeen(n, {subtask: len(log) for subtask, log in self.events_log.items()})
 
     def _perform(self, decided: Sequence[Effect]) -> None:
         for position, effect in enumerate(decided):
@@ -297,6 +309,8 @@ class Script:
                         if record is not None:
                             assert self.core.handle(Reread(offset, record), self.now) == []
                     self._perform(self.core.handle(RereadEnd(), self.now))
+                case effects.LookAtEnds():
+                    self._looks.append(effect.checkpoint_id)
                 case effects.CallCheckpoint():
                     self._owed.append(effect)
                     self._called(effect)
@@ -333,6 +347,7 @@ class Script:
         self.settings = settings or self.settings
         self.core = CoordinatorCore(self.settings, instance)
         self._owed.clear()
+        self._looks.clear()
         self.heartbeats.clear()
         for subtask in self.settings.subtasks():
             self.events_log.setdefault(subtask, [])

@@ -250,6 +250,20 @@ def test_a_fresh_start_reads_nothing_of_what_stands() -> None:
     assert set(started(script).values()) == {(open_from(12, (2, 0)),)}
 
 
+@pytest.mark.parametrize("happens", FAILOVERS)
+def test_whether_the_user_knows_that_the_inputs_have_ended_is_as_its_last_ack_says(
+    happens: Callable[[Script], None],
+) -> None:
+    """Section 9: positions do not show it where the job's graph has changed."""
+    script = pair()
+    assert not script.task(B0).start.inputs_ended
+    n = script.trigger()
+    script.read(script.task(B0).ack(n, inputs_ended=True))
+    script.acknowledge(n, B0)
+    happens(script)
+    assert [script.task(subtask).start.inputs_ended for subtask in (B0, B1)] == [True, False]
+
+
 # ---- operators and edges that the checkpoint does not know
 
 

@@ -12,7 +12,7 @@ from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.errors import JobRefused
-from penstock.schemas.graph import Partitioning
+from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import JobSettings, OperatorSettings
 
 from .data_jobs import (
@@ -222,6 +222,40 @@ def test_an_input_that_is_by_key_no_longer_or_has_become_so_refuses(other: Parti
         rf"in checkpoint {n} of job job, operator b takes the records of a {old}, the job now says {new}: .* Start with"
         rf" {old}, or with --fresh",
     )
+
+
+def three(*upstreams_of_b: tuple[str, Partitioning], groups: int = 128) -> JobSettings:
+    """A third operator, which takes the records of ``a`` as they come, and may be an input of ``b``."""
+    b = OperatorSettings("b", 2, inputs=tuple(InputSettings(*given) for given in upstreams_of_b))
+    c = operator("c", 2, "a", by=Partitioning.FORWARD)
+    return job_settings(operator("a", 2), c, b, max_parallelism=groups, restart=FOREVER)
+
+
+def test_a_keyed_input_in_place_of_one_that_was_not_refuses() -> None:
+    """Another operator has come in between: keys go elsewhere than they did."""
+    script = pair(Partitioning.FORWARD)
+    script.checkpoint()
+    script.settings = three(("c", Partitioning.KEYED))
+    refused(script, "operator b takes the records of a forward, the job now says c keyed: .* Start with forward")
+
+
+def test_a_keyed_input_in_place_of_a_keyed_one_refuses_other_key_groups_alone() -> None:
+    script = pair()
+    n = script.checkpoint()
+    script.settings = three(("c", Partitioning.KEYED), groups=64)
+    refused(script, "by 128 key groups")
+    script.restart(three(("c", Partitioning.KEYED)))
+    hello_all(script)
+    assert script.task(B0).start.checkpoint_id == n
+
+
+def test_a_first_keyed_input_beside_the_others_may_bring_other_key_groups() -> None:
+    """Nothing of its states was by key."""
+    script = pair(Partitioning.FORWARD)
+    n = script.checkpoint()
+    script.restart(three(("a", Partitioning.FORWARD), ("c", Partitioning.KEYED), groups=64))
+    hello_all(script)
+    assert script.task(B0).start.checkpoint_id == n
 
 
 def test_records_that_go_anywhere_may_go_elsewhere() -> None:

@@ -155,7 +155,7 @@ def test_a_stop_to_a_subtask_that_has_finished_is_owed_for_good() -> None:
     script.trigger()
     script.read(script.task(S1).ack(script.job.next_checkpoint_id - 1))
     assert script.last_id > n
-    assert stops(script) == ["nonce-3"]
+    assert "nonce-3" in stops(script)
 
 
 def test_a_rejection_through_the_gateway_of_an_earlier_epoch_fails_nobody() -> None:

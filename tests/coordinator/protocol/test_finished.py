@@ -9,7 +9,7 @@ from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.coordinator.protocol.state import SlotPhase
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.errors import TaskFinished
-from penstock.schemas.events import CheckpointCompleted, Start, Stop
+from penstock.schemas.events import CheckpointCompleted, Reset, Start, Stop
 from penstock.schemas.state import StateHandle
 
 from .driver import S0, S1, Script
@@ -108,6 +108,35 @@ def test_a_restore_does_not_start_it_again() -> None:
     script.hello(S0)
     assert [type(r) for r in script.appended(S0)] == [Stop]
     assert script.hello(S1).started
+
+
+def test_a_hello_in_its_place_does_not_keep_it_waiting() -> None:
+    """Section 8: what a coordinator says behind its commit may never stand. The Hello is of another instance."""
+    script = one_finished()
+    finished = script.task(S0)
+    script.hello(S0, read=False)
+    script.restart()
+    told = script.appended(S0)
+    assert [type(record) for record in told] == [Stop, Reset, Stop]
+    assert [stop.attempt for stop in told if isinstance(stop, Stop)] == [finished.attempt, script.task(S0).attempt]
+
+
+def test_who_waits_for_a_notice_that_never_stood_is_told_by_the_successor_although_it_ends_at_once() -> None:
+    """Section 8: nobody is there any more to answer a Hello behind a Reset."""
+    script = Script.running()
+    script.read(script.task(S0).finished(), script.task(S1).finished())
+    (n,) = script.pending
+    script.acknowledge(n, finished=True)
+    script.log = [(key, record) for key, record in script.log if key != "finished"]
+    script.restart()
+    assert script.ended is not None
+    for subtask in (S0, S1):
+        first, *_ = script.appended(subtask)
+        assert isinstance(first, Stop)
+        assert (first.attempt, first.reason) == (
+            script.task(subtask).attempt,
+            f"checkpoint {n} contains the end of {subtask}",
+        )
 
 
 def test_going_back_before_its_end_starts_it_again() -> None:

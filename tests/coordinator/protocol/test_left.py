@@ -9,9 +9,9 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, Restore
+from penstock.coordinator.protocol.inputs import AppendFailed, CoordinatorRaised, Restore
 from penstock.coordinator.status import job_status
-from penstock.schemas.acks import Heartbeat, RunStarted
+from penstock.schemas.acks import FailureHint, Heartbeat, Hello, RunStarted
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings
@@ -169,6 +169,70 @@ def test_the_status_names_who_is_waited_for_and_since_when() -> None:
     assert shown(script).silent_s >= 7
 
 
+# ---- another comes in its place, and dies before its Start
+
+
+def no_start(script: Script) -> None:
+    script.slot(S0).start_not_before = script.now + 5 * TIMEOUT
+
+
+def in_its_place(script: Script, failed_before: bool) -> None:
+    """A second instance of S0 says Hello, and waits for its Start."""
+    script.read(script.task(S1).failed())  # the first failover has no backoff
+    script.hello(S1)
+    if failed_before:
+        script.read(script.task(S0).failed())
+        no_start(script)
+    script.hello(S0)
+    no_start(script)
+
+
+def it_dies(script: Script) -> None:
+    hello = script.job.hellos[S0].hello
+    script.read(FailureHint("op", 0, hello.run, hello.task, "its worker died"))
+    assert S0 not in script.job.hellos
+
+
+@pytest.mark.parametrize("failed_before", [True, False])
+def test_one_that_is_stuck_has_its_task_ended_although_another_had_come_in_its_place(failed_before: bool) -> None:
+    """G6; it is told to start over when that one dies: from then on it counts."""
+    script = running()
+    said = saying(script)
+    in_its_place(script, failed_before)
+    pass_time(script, TIMEOUT + 5, said)
+    assert not kills(script)
+    assert shown(script).phase == "waiting"
+    it_dies(script)
+    pass_time(script, TIMEOUT - 2, said)
+    assert not kills(script)
+    pass_time(script, 5, said)
+    assert kills(script) == [(S0, "task-1")]
+    pass_time(script, TIMEOUT + 3, said)
+    assert script.ended is not None
+
+
+@pytest.mark.parametrize("failed_before", [True, False])
+def test_one_that_is_frozen_has_its_task_ended_although_another_had_come_in_its_place(failed_before: bool) -> None:
+    script = running()
+    in_its_place(script, failed_before)
+    pass_time(script, 15)
+    assert not kills(script)
+    it_dies(script)
+    pass_time(script, 1)
+    assert kills(script) == [(S0, "task-1")]
+
+
+def test_one_that_has_said_hello_itself_is_not_waited_for_when_its_task_dies() -> None:
+    """It has started over; that its task is gone is known."""
+    script = running()
+    script.read(script.task(S0).failed())
+    no_start(script)
+    script.read(Hello("op", 0, "run-1", "again", "task-1", "host", previous=script.task(S0).attempt))
+    it_dies(script)
+    pass_time(script, 15)
+    assert not kills(script)
+
+
 # ---- across a takeover
 
 
@@ -308,6 +372,22 @@ def test_a_checkpoint_that_does_not_name_its_tasks_still_says_who_has_registered
     assert "to start over" in shown(script).step
 
 
+@pytest.mark.parametrize("successor", [False, True])
+def test_a_run_whose_tasks_have_all_died_is_waited_for_also_by_a_successor(successor: bool) -> None:
+    """Each has registered once, so slots are not too few for it. They may come back; the status says who is missing."""
+    script = running()
+    script.live(3)
+    script.checkpoint()
+    script.acks_begin = script.job.history.checkpoints[script.last_id].inbox_position
+    if successor:
+        script.restart()
+    script.forget()
+    script.live(3 * script.settings.start_timeout, S0, S1)
+    assert script.ended is None
+    assert sorted(kills(script)) == [(S0, "task-1"), (S1, "task-2")]
+    assert all("to start over" in shown(script, subtask).step for subtask in (S0, S1))
+
+
 # ---- a Start that it does not obey
 
 
@@ -354,3 +434,38 @@ def test_one_that_obeys_its_start_at_last_is_left_alone() -> None:
     pass_time(script, TIMEOUT - 5, said)
     script.live(3 * TIMEOUT)
     assert not kills(script)
+
+
+def test_one_that_has_said_nothing_since_its_start_is_not_taken_for_one_that_goes_on() -> None:
+    """Its Start was long on its way and then refused; the epoch that follows sends another, for which it has waited."""
+    script = running()
+    script.read(script.task(S0).failed())
+    script.hello(S0)
+    pass_time(script, TIMEOUT + 5)
+    assert script.slot(S0).attempt is None, "silent"
+    script.handle(AppendFailed(script.epoch.number, "timed out"))
+    script.advance(10.0)
+    script.hello(S1)
+    assert script.slot(S0).attempt is not None
+    script.forget()
+    pass_time(script, 5)
+    assert not kills(script)
+    script.live(TIMEOUT)
+    assert script.slot(S0).attempt is not None
+
+
+def test_one_whose_end_stands_in_an_abandoned_checkpoint_is_missed_and_not_killed() -> None:
+    """The job is set back to before it: its task has returned, and nobody starts it again."""
+    script = Script.running()
+    before = script.checkpoint()
+    script.read(script.task(S1).finished())
+    n = script.trigger() if not script.pending else next(iter(script.pending))
+    script.acknowledge(n, S1)
+    script.read(script.task(S1).ack(n, finished=True))
+    assert n in script.job.history.checkpoints
+    script.restart(restore=Restore.CHECKPOINT, restore_checkpoint=before)
+    script.hello(S0)
+    script.tasks.pop(S1)
+    script.live(2 * script.settings.start_timeout)
+    assert kills(script) == []
+    assert script.ended is not None and "only 1 of 2 subtasks registered" in script.ended.cause

@@ -1,0 +1,102 @@
+"""What the tasks of a batch send to a coordinator (protocol, section 10.7).
+
+Its frames stay in the log until Spark has committed the batch, which may fail and run again any number of times: known
+here is only the newest manifest. Then the log is read once more from the cut on, and what the writers have written that
+the manifest names becomes part of the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ...schemas.acks import AcksRecord, BatchEventFrame, BatchEvents, BatchWriter
+from ...schemas.checkpoints import InboxEvents
+from ...schemas.errors import UnreadableRecord
+from ...schemas.frames import unpack
+from ...schemas.ids import SubtaskId
+from .effects import Ending, ReadAcks
+from .query_state import Rereading
+from .state import JobState, Pending
+
+
+def read(job: JobState, manifest: BatchEvents) -> None:
+    """The newest one of a batch counts."""
+    if manifest.checkpoint_id in job.history.prepared and manifest.operator in job.settings.parallelism:
+        job.manifests[manifest.checkpoint_id] = manifest
+    else:
+        job.drop("late-batch-events")
+
+
+def take(job: JobState, pending: Pending, then: Callable[[], None]) -> None:
+    """What the batch sent becomes part of its checkpoint, then ``then``. The job ends where some of it is gone."""
+    manifest = job.manifests.get(pending.id)
+    if manifest is None or not manifest.writers:
+        return then()
+    job.rereading = Rereading(pending, manifest, then)
+    job.emit(ReadAcks(pending.inbox_position, job.position))
+    return None
+
+
+def reread(job: JobState, record: AcksRecord) -> None:
+    rereading = job.rereading
+    assert rereading is not None
+    if isinstance(record, BatchEventFrame) and (frames := rereading.frames.get(record.writer)) is not None:
+        rereading.size += len(record.payload)
+        if rereading.size <= _bound(job, rereading.manifest):
+            frames.append(record)
+
+
+def reread_end(job: JobState) -> None:
+    rereading, job.rereading = job.rereading, None
+    assert rereading is not None
+    pending, manifest, bound = rereading.pending, rereading.manifest, _bound(job, rereading.manifest)
+    if rereading.size > bound:
+        what = (
+            f"the batch of checkpoint {pending.id} has sent {rereading.size} bytes of events to the coordinator of"
+            f" {manifest.operator}, more than max_held_bytes ({bound}). They are in the log: give the operator"
+            f" max_held_bytes={rereading.size} or more and start the job again, it goes on from there"
+        )
+        job.due_end = Ending.FAILED, what
+        return None
+    for writer in manifest.writers:
+        subtask, frames = SubtaskId(manifest.operator, writer.subtask), rereading.frames[writer.writer]
+        if subtask not in pending.acks or not _whole(writer, frames):
+            return _lost(job, pending, subtask, f"its manifest names {writer.count}, and that many are not there")
+        for frame in frames:
+            try:
+                unpack(frame.count, frame.lengths, frame.payload)
+            except UnreadableRecord as error:
+                return _lost(job, pending, subtask, f"one of its frames is damaged: {error}")
+            snapshot = pending.acks[subtask]
+            part = InboxEvents(pending.id, snapshot.sent_sequence, frame.count, frame.lengths, frame.payload)
+            sent = snapshot.sent_sequence + frame.count
+            pending.acks[subtask] = replace(snapshot, sent_sequence=sent, inbox=(*snapshot.inbox, part))
+    return rereading.then()
+
+
+def forget(job: JobState) -> None:
+    """Only what a prepared checkpoint's batch sends can count."""
+    job.manifests = {n: manifest for n, manifest in job.manifests.items() if n in job.history.prepared}
+
+
+def _bound(job: JobState, manifest: BatchEvents) -> int:
+    return job.settings.operator(manifest.operator).max_held_bytes
+
+
+def _whole(writer: BatchWriter, frames: list[BatchEventFrame]) -> bool:
+    sequence = 0
+    for frame in frames:
+        if frame.sequence != sequence:
+            return False
+        sequence += frame.count
+    return sequence == writer.count
+
+
+def _lost(job: JobState, pending: Pending, subtask: SubtaskId, what: str) -> None:
+    job.due_end = (
+        Ending.FAILED,
+        f"events that the batch of checkpoint {pending.id} sent as {subtask} are not in the log: {what}. Records of the"
+        " acks topic were lost, or somebody has truncated it. Begin the job anew (--fresh) and the query with an empty"
+        " checkpointLocation; or go back with both to an older checkpoint (--from-checkpoint) and Spark's copy of then",
+    )

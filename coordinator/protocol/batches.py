@@ -1,0 +1,347 @@
+"""A Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10).
+
+The query stands for every subtask: there is no Hello, no Start, no ack. It asks for its next batch and names the
+checkpoint of the last one that Spark has committed. ::
+
+    request that names n ──> n is completed (Spark's stored offset is the decision)
+                         ──> something was prepared behind n? it is planned once more
+                         ──> something was sent since? trigger n+1: cut, markers, ends of the partitions
+                         ──> n+1 is committed as *prepared*, and the answer names its ranges
+
+From its markers to its decision n+1 keeps its gateways closed, so nothing stands between its end and the next batch.
+"""
+
+from __future__ import annotations
+
+from ...schemas.acks import (
+    BatchCommitted,
+    BatchEventFrame,
+    BatchEvents,
+    BatchWanted,
+    FromQuery,
+    Hello,
+)
+from ...schemas.checkpoints import CheckpointPrepared, SubtaskSnapshot
+from ...schemas.frames import unpack
+from ...schemas.ids import NO_CHECKPOINT, Generation
+from ...schemas.state import Segment
+from ...schemas.status import BatchOutcome, BatchPartition, BatchPlanned
+from . import attempts, batch_inbox, checkpoints, failover, inbox, retention
+from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
+from .gateway import Gateway
+from .history import Checkpoint, Prepared, keyed
+from .inputs import EndsSeen
+from .parts import parts_of
+from .query_state import BatchBegin, Decision, Query
+from .state import Attempt, JobState, Pending, Slot, SlotPhase, Step
+from .stream import EventStream
+
+# ---- what the query says
+
+
+def read(job: JobState, offset: int, record: FromQuery) -> None:
+    match record:
+        case BatchWanted():
+            _read_wanted(job, offset, record)
+        case _ if not (isinstance(record, BatchEventFrame) or job.is_of_this_life(record)):
+            job.drop("batch-of-another-life")
+        case BatchCommitted():
+            _decide(job, offset, record.checkpoint_id)
+        case BatchEvents():
+            batch_inbox.read(job, record)
+        case BatchEventFrame():
+            pass  # read when its batch is committed
+
+
+def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
+    """One that is repeated is answered as before."""
+    if not job.is_of_this_life(wanted):  # nor is this coordinator certain to be of the newest one: it says nothing
+        return job.drop("batch-of-another-life")
+    if not job.settings.batches:
+        return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
+    if job.run is not None and wanted.run_offset < job.run[1]:
+        return _refuse(job, wanted, f"another query reads job {job.settings.name} since: run {job.run[0]} is newer")
+    _decide(job, offset, wanted.checkpoint_id)
+    _take_up(job, offset, wanted)
+    query = job.query
+    if query is not None and query.answer is not None and query.wanted.request == wanted.request:
+        job.emit(Reply(query.answer))
+    return None
+
+
+def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | BatchEvents) -> None:
+    """What a coordinator before this one has read, or nobody yet, in the order of the log."""
+    match record:
+        case _ if not job.is_of_this_life(record):
+            pass
+        case BatchEvents():
+            batch_inbox.read(job, record)
+        case BatchCommitted():
+            _decide(job, offset, record.checkpoint_id)
+        case BatchWanted():
+            if job.query is None or record.run_offset >= job.query.wanted.run_offset:  # the newest run then
+                _decide(job, offset, record.checkpoint_id)
+            _take_up(job, offset, record)
+
+
+def _take_up(job: JobState, offset: int, wanted: BatchWanted) -> None:
+    """The newest request of the newest run waits for its answer; its predecessors have had theirs."""
+    if job.run is not None and wanted.run_offset < job.run[1]:
+        return
+    if job.run is None or wanted.run_offset > job.run[1]:
+        job.run = wanted.run, wanted.run_offset
+    query = job.query
+    if query is None or wanted.run != query.wanted.run or wanted.request > query.wanted.request:
+        job.query = Query(offset, wanted, job.now)
+
+
+def _decide(job: JobState, offset: int, n: int) -> None:
+    """Spark has committed the batch of ``n``. That stands in the log: it counts whenever somebody can act on it ◆."""
+    if n not in job.history.prepared:
+        if n > job.history.last_id:
+            job.drop("late-decision")
+    elif job.decision is None or job.decision.checkpoint_id != n:
+        job.decision = Decision(n, offset + 1)
+
+
+# ---- what it is answered
+
+
+def serve(job: JobState) -> bool:
+    """Does the next thing that the query's request needs; whether there was anything."""
+    query, epoch, decision = job.query, job.current, job.decision
+    if decision is not None and decision.checkpoint_id in job.history.prepared:
+        return _complete(job, decision)
+    if query is None:
+        return False
+    wanted = query.wanted
+    if query.answer is not None:
+        return False
+    if (prepared := _planned_before(job, wanted)) is not None:
+        _answer(job, query, _planned(job, wanted, prepared))
+        return True
+    if epoch.query_run != wanted.run or wanted.checkpoint_id != job.history.last_id:
+        return _attach(job, query)
+    if epoch.pending:
+        return False
+    if wanted.always or any(slot.sent_through > slot.batch_begin.sequence for slot in job.live()):
+        checkpoints.trigger_now(job)
+        return True
+    if job.now < query.answer_by:
+        return False
+    _answer(job, query, _told(wanted, BatchOutcome.NOTHING))
+    return True
+
+
+def answer_at(job: JobState) -> float | None:
+    """Monotonic second at which a request is answered though there is nothing new; None where none waits for that."""
+    waits = job.query is not None and job.query.answer is None and not job.current.pending
+    return job.query.answer_by if waits and job.query is not None else None
+
+
+def _answer(job: JobState, query: Query, answer: BatchPlanned) -> None:
+    query.answer = answer
+    job.emit(Reply(answer))
+
+
+def _refuse(job: JobState, wanted: BatchWanted, cause: str) -> None:
+    job.emit(Reply(_told(wanted, BatchOutcome.REFUSED, cause)))
+
+
+def _told(wanted: BatchWanted, outcome: BatchOutcome, cause: str = "") -> BatchPlanned:
+    return BatchPlanned(wanted.run, wanted.request, outcome, wanted.checkpoint_id, 0, (), cause)
+
+
+def _planned_before(job: JobState, wanted: BatchWanted) -> Prepared | None:
+    """What is prepared behind that batch is planned for whoever asks, until Spark's stored offset decides about it ◆.
+
+    An answer may be under way for any time, also one by a coordinator before this one, or to a query that goes on
+    beside its successor: Spark may have stored it, and nobody but Spark can tell. So it is never taken back.
+    """
+    if wanted.checkpoint_id != job.history.last_id:
+        return None
+    return next(iter(job.history.prepared.values()), None)
+
+
+def _planned(job: JobState, wanted: BatchWanted, prepared: Prepared) -> BatchPlanned:
+    last, header, partitions = job.history.last, prepared.header, []
+    for subtask in job.settings.subtasks():
+        (batch,) = prepared.subtasks[subtask].event_ranges
+        before = None if last is None else last.subtasks[subtask]
+        sequence = before.handled_through if before is not None and before.epoch == header.epoch else 0
+        partitions.append(BatchPartition(batch.begin, batch.end, sequence))
+    n, outcome = header.checkpoint_id, BatchOutcome.PLANNED
+    return BatchPlanned(wanted.run, wanted.request, outcome, n, header.epoch, tuple(partitions), "")
+
+
+# ---- a query attaches
+
+
+def _attach(job: JobState, query: Query) -> bool:
+    """The epoch is to stand exactly where Spark stands; then the query is the attempt of every subtask."""
+    wanted, history, epoch = query.wanted, job.history, job.current
+    n = wanted.checkpoint_id
+    if (why := _why_not(job, wanted)) is not None:
+        refusal = _told(wanted, BatchOutcome.REFUSED, why)  # by the owner of the log alone: another may not know of n
+        job.commit(keyed(attempts.run_claim(job)), lambda _: _answer(job, query, refusal))
+    elif history.prepared:
+        locations = set().union(*(prepared.locations() for prepared in history.prepared.values()))
+        job.commit(history.undecided(but=NO_CHECKPOINT), lambda _: _begins_anew(job, locations))
+    elif epoch.query_run or n != (NO_CHECKPOINT if epoch.restored is None else epoch.restored.id):
+        begins = f"{wanted.query} begins" if n == NO_CHECKPOINT else f"{wanted.query} goes on from checkpoint {n}"
+        failover.fail_globally(job, begins, counted=False)
+        job.restores_nothing = n == NO_CHECKPOINT
+    else:
+        epoch.query_run = wanted.run
+        for slot in epoch.slots.values():
+            _ready(job, slot, query)
+    return True
+
+
+def _begins_anew(job: JobState, locations: set[str]) -> None:
+    """What was prepared is aborted: Spark's checkpoint is deleted, so no stored offset names it."""
+    batch_inbox.forget(job)
+    if unnamed := sorted(locations - job.history.locations()):
+        job.emit(DeleteStates(tuple(unnamed)))
+
+
+def _why_not(job: JobState, wanted: BatchWanted) -> str | None:
+    """Why the query may not go on from the checkpoint that it names: Spark's checkpoint and ours disagree."""
+    n, history, name = wanted.checkpoint_id, job.history, job.settings.name
+    last = history.last_id
+    # A request may reach the log long after it was answered: it throws nothing away that its run has completed since.
+    since = history.last is not None and history.last.header.acks_position > wanted.run_offset
+    if n == last or (n == NO_CHECKPOINT and wanted.fresh and not since):
+        return None
+    if n == NO_CHECKPOINT and wanted.fresh:
+        return f"job {name} has completed checkpoint {last} since the query began: to begin anew, start it once more"
+    if n == NO_CHECKPOINT:
+        return (
+            f"Spark's checkpoint is empty, and job {name} has completed checkpoint {last}: its events up to there have"
+            " been in batches before. Give the query the checkpointLocation that it had; or start both anew: set the"
+            f" source's option fresh, or purge the job (penstock purge {name})"
+        )
+    if n > last and n in history.checkpoints:
+        return (
+            f"Spark goes on from checkpoint {n} of job {name}, and the job was set back to checkpoint {last}. Start the"
+            f" coordinator from checkpoint {n} (--from-checkpoint {n}); or give the query the copy of its"
+            f" checkpointLocation that was made at checkpoint {last}"
+        )
+    if n in history.checkpoints:
+        return (
+            f"Spark goes on from checkpoint {n} of job {name}, and the job has completed checkpoint {last} since:"
+            " Spark's checkpoint is an older copy. Give the query the newest copy of its checkpointLocation; or start"
+            f" both anew: an empty checkpointLocation, and the source's option fresh (or penstock purge {name})"
+        )
+    there = f"completed {last}" if last != NO_CHECKPOINT else "completed none"
+    return (
+        f"Spark goes on from checkpoint {n}, which job {name} does not have (it has {there}): Spark's checkpoint"
+        " belongs to another history of the job, or to a query that was replaced. Give the query the checkpointLocation"
+        " that belongs to it; or start both anew: an empty checkpointLocation, and the source's option fresh"
+    )
+
+
+def _ready(job: JobState, slot: Slot, query: Query) -> None:
+    subtask, wanted, number = slot.subtask, query.wanted, job.current.number
+    hello = Hello(subtask.operator, subtask.index, wanted.run, "", wanted.query, wanted.query)
+    now = job.clock.seconds
+    slot.phase, slot.gateway, slot.stream = SlotPhase.LIVE, Gateway(), EventStream(subtask, number)
+    slot.batch_begin = BatchBegin(slot.begin_position, 0)
+    slot.attempt = Attempt(
+        query.offset, hello, Generation(number, slot.generation), False, now, now, step="read by a query"
+    )
+    job.emit(CallReady(subtask.operator, subtask.index, query.offset, slot.stream))
+    inbox.hand_inherited(job, subtask)
+
+
+# ---- from the markers to the decision
+
+
+def ends_seen(job: JobState, seen: EndsSeen) -> None:
+    """All markers stand: everything that was sent before the cut lies below these ends."""
+    pending = None if job.epoch is None else job.epoch.pending.get(seen.checkpoint_id)
+    if pending is None or pending.step is not Step.ACKS:
+        return job.drop("late-ends")
+    for slot in job.live():
+        attempt = slot.attempt
+        assert attempt is not None
+        end, epoch = seen.event_ends[slot.subtask], job.current.number
+        batch = Segment(slot.batch_begin.offset, end, epoch, slot.generation, attempt.id)
+        pending.acks[slot.subtask] = SubtaskSnapshot(
+            slot.subtask.index, attempt.id, epoch, slot.generation, job.position, None, end, (batch,),
+            slot.sent_through, 0, (), False,
+        )  # fmt: skip
+    return None
+
+
+def prepare(job: JobState, pending: Pending) -> None:
+    """Durable, and not decided: whether it counts is for Spark's offset log to say."""
+    pending.step = Step.COMMITTING
+    assert job.query is not None
+    parts = list(parts_of(job, pending))
+    prepared = CheckpointPrepared(
+        job.current.number, pending.id, job.wall_ms(pending.triggered_at), len(parts),
+        checkpoints.operators_of(job, pending), job.query.wanted.query or "a query", job.history.reserved_through,
+    )  # fmt: skip
+
+    def stands(_: object) -> None:
+        pending.step = Step.PREPARED
+
+    job.commit(keyed(*parts, prepared), stands)
+
+
+def _complete(job: JobState, decision: Decision) -> bool:
+    n = decision.checkpoint_id
+    prepared, ours = job.history.prepared[n], n in job.current.pending
+    pending = job.current.pending[n] if ours else _pending_of(job, prepared)  # of an epoch before this one
+    then = _completed if ours else _completed_before
+
+    def complete() -> None:
+        committer, position = prepared.header.committer, decision.position
+        checkpoints.complete(job, pending, lambda gone: then(job, pending, gone), committer, position)
+
+    batch_inbox.take(job, pending, complete)
+    return True
+
+
+def _completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
+    """Every event of the batch has been handled; what the batch sent is handed over ahead of the notice."""
+    batch_inbox.forget(job)
+    for slot in job.live():
+        snapshot, stream, attempt = pending.acks[slot.subtask], slot.stream, slot.attempt
+        assert stream is not None and attempt is not None
+        slot.batch_begin = BatchBegin(snapshot.event_position, snapshot.handled_through)
+        attempt.handled_through = snapshot.handled_through
+        if stream.settle(snapshot.handled_through):
+            job.emit(Settle(stream))
+        for part in snapshot.inbox:
+            events = unpack(part.count, part.lengths, part.payload)
+            slot.events_received += part.count
+            subtask = slot.subtask
+            inbox.deliver(job, CallEvents(subtask.operator, subtask.index, attempt.id, part.belongs_to, events))
+    checkpoints.completed(job, pending, gone)
+
+
+def _completed_before(job: JobState, _: Pending, gone: list[Checkpoint]) -> None:
+    """The epoch that the next request begins is restored from it, and that implies its completion."""
+    batch_inbox.forget(job)
+    job.statistics.completed += 1
+    retention.forget(job, gone)
+
+
+def _pending_of(job: JobState, prepared: Prepared) -> Pending:
+    """A prepared checkpoint of an epoch that is over, as it was pending then."""
+    header = prepared.header
+    return Pending(
+        header.checkpoint_id,
+        savepoint=False,
+        stop=False,
+        command=None,
+        triggered_at=job.monotonic(header.triggered_at_ms),
+        log_triggered_at=job.clock.seconds,
+        inbox_position=min(operator.inbox_position for operator in header.operators),
+        uncut=set(),
+        required=frozenset(prepared.subtasks),
+        states={operator.operator: operator.coordinator_state for operator in header.operators},
+        acks=dict(prepared.subtasks),
+    )
