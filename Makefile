@@ -38,7 +38,7 @@ demo: java $(DEMO) ## run the demo; its options go into ARGS="..."
 	@$(BIN)/penstock demo $(ARGS)
 
 test: java lint ## lint, then all tests; options for pytest go into PYTEST_ARGS="..."
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --durations=30 $(PYTEST_ARGS)
 
 lint: $(DEV) ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
 from ..coordinator.protocol.effects import Ending
 from ..coordinator.service import CoordinatorService, instances_of
 from ..schemas.errors import JobFailed
@@ -22,6 +27,9 @@ from .starting import (
     restore_options,
 )
 
+QueryOption = Annotated[
+    bool, typer.Option("--query", help="A Structured Streaming query reads its events: a micro-batch is a checkpoint.")
+]
 LOOK_EVERY_S = 0.2
 LEAVE_TIMEOUT_S = 30.0
 
@@ -35,6 +43,7 @@ def coordinator(
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    query: QueryOption = False,
     as_json: JsonOption = False,
 ) -> int:
     """Run only the coordinator of a job, in the foreground.
@@ -50,7 +59,8 @@ def coordinator(
     try:
         transport.check(CHECK_TIMEOUT_S)
         options = restore_options(job, transport, fresh, from_checkpoint)
-        service = CoordinatorService(instances_of(job.settings, job.coordinators, transport, options), job.restart)
+        settings = replace(job.settings, batches=query)
+        service = CoordinatorService(instances_of(settings, job.coordinators, transport, options), job.restart)
         console.say(f"coordinating job {job.name}; Kafka at {where.bootstrap}")
         with (
             console.stdout_kept(),

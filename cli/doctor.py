@@ -25,6 +25,7 @@ from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
 from .console import Console
+from .doctor_spark import settings_of, spark_findings
 from .exits import Exit, NoBrokerKnown, UsageError
 
 OK, ADVICE, MISSING = "ok", "advice", "missing"
@@ -47,12 +48,30 @@ def doctor(
     broker: BrokerOption = None,
     prefix: PrefixOption = DEFAULT_PREFIX,
     client_config: ClientConfigOption = None,
+    spark: Annotated[bool, typer.Option("--spark", help="Look at the settings of a Spark session too.")] = False,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="With --spark: the session's master.")] = None,
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="With --spark: a setting; may be repeated.")
+    ] = None,
+    properties_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --spark: settings, as in spark-defaults.conf (the default)."),
+    ] = None,
+    subtasks: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="With --spark: how many subtasks a job has in all.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Check this machine, the broker and a job's topics; exit code 1 where something needed is missing."""
+    """Check this machine, the broker, a job's topics, and with --spark a Spark session's settings; exit code 1 where
+    something needed is missing."""
     if job is not None:
         TopicNames(prefix, job)
+    if not spark and (master, conf or None, properties_file, subtasks) != (None, None, None, None):
+        raise UsageError("--master, --conf, --properties-file and --subtasks say what --spark looks at: give it too")
+    settings = settings_of(master, properties_file, conf or []) if spark else None
     findings = [*machine(), *_broker(job, broker, prefix, client_config)]
+    if settings is not None:
+        findings += [Finding(*found) for found in spark_findings(settings, subtasks)]
     console = Console(as_json=as_json)
     if as_json:
         console.data([{"check": f.check, "state": f.state, "found": f.found, "remedy": f.remedy} for f in findings])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from .coordinator.api import OperatorCoordinator
@@ -155,8 +156,8 @@ class Job:
         self,
         name: str,
         *,
-        subtask: Callable[[], Subtask],
         parallelism: int,
+        subtask: Callable[[], Subtask] | None = None,
         coordinator: Callable[[], OperatorCoordinator] | None = None,
         inputs: Sequence[Input] = (),
         on_failover: FailoverPolicy | str = FailoverPolicy.REPLAY,
@@ -170,9 +171,10 @@ class Job:
     ) -> Operator:
         """Adds an operator.
 
-        ``subtask`` and ``coordinator`` are classes (or functions without arguments) that make one instance each;
-        ``codec`` is for events in both directions, ``state_codec`` for the states of both: None or "bytes", "json",
-        a dataclass, an Avro schema, or a Codec. ``on_failover`` is "replay", "reset" or "global".
+        ``subtask`` and ``coordinator`` are classes (or functions without arguments) that make one instance each (an
+        operator that only a Structured Streaming query reads needs no subtask); ``codec`` is for events in both
+        directions, ``state_codec`` for the states of both: None or "bytes", "json", a dataclass, an Avro schema, or a
+        Codec. ``on_failover`` is "replay", "reset" or "global".
 
         ``inputs`` are the operators of this job whose records it takes, each with the way they are spread over its
         subtasks: ``upstream.keyed_by(key)``, ``.rebalance()``, ``.broadcast()`` or ``.forward()``. ``output_codec`` is
@@ -199,7 +201,7 @@ class Job:
         Graph([*(known.settings for known in self.operators.values()), settings], self.max_parallelism)
         operator = Operator(
             settings,
-            subtask,
+            subtask or partial(_no_subtask, name),
             coordinator,
             codec_for(codec),
             codec_for(state_codec),
@@ -263,6 +265,12 @@ class Job:
             if operator.coordinator is not None
         }
 
+    def check_subtasks(self) -> None:
+        """Raises ConfigurationError where an operator has no subtask, so that the job cannot run as tasks."""
+        for operator in self.operators.values():
+            if isinstance(operator.subtask, partial) and operator.subtask.func is _no_subtask:
+                operator.subtask()
+
     def renamed(self, name: str, **changes: Any) -> Job:
         """The same job under another name, with other settings where ``changes`` names them."""
         other = Job(name, **{**{f: getattr(self, f) for f in _SETTINGS}, **changes})
@@ -271,6 +279,14 @@ class Job:
             operator.name: replace(operator, keys=dict(operator.keys)) for operator in self.operators.values()
         }
         return other
+
+
+def _no_subtask(name: str) -> Subtask:
+    raise ConfigurationError(
+        f"operator {name!r} has no subtask, so only a Structured Streaming query can read its events"
+        " (penstock.spark_integration.stream); to run it as long-running tasks give it one:"
+        " job.operator(..., subtask=...)"
+    )
 
 
 def _shown(given: object) -> str:

@@ -12,15 +12,14 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from ..schemas.errors import ConfigurationError, StateError
 from ..subtask_client.api import FencingToken
+from .local_files import local_folder, sync
 
 HIDDEN = ".penstock"
 """The folder of files that are not visible yet. Spark, Arrow and others skip names that begin with a dot."""
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -62,7 +61,7 @@ class Staging:
     """The hidden files of one attempt, and what becomes of them."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = local_folder(folder)
+        self.folder = local_folder(folder, "a file sink")
         self.hidden = self.folder / HIDDEN
 
     def prepare(self, owner: Owner) -> None:
@@ -153,37 +152,6 @@ def checked_file(entry: object) -> Staged:
         case [int(checkpoint_id), str(hidden), str(visible)] if _NAME.match(hidden) and _NAME.match(visible):
             return Staged(checkpoint_id, hidden, visible)
     raise StateError(f"a file sink's state names {entry!r:.200}, which is no file of a checkpoint")
-
-
-def local_folder(folder: str | os.PathLike[str]) -> Path:
-    """The folder as a path; a URL may have the scheme ``file``. Raises :class:`ConfigurationError` for others."""
-    named = os.fspath(folder) if isinstance(folder, str | os.PathLike) else folder
-    if not isinstance(named, str) or not named:
-        raise ConfigurationError(f"the folder of a file sink must be a path, not {folder!r}")
-    if _URL.match(named):
-        parts = urlsplit(named)
-        if parts.scheme != "file" or parts.netloc not in ("", "localhost"):
-            raise ConfigurationError(
-                f"the folder of a file sink cannot be {named!r}: only file systems rename a file in one step, object"
-                " stores do not, so files there could be seen half or twice. Give a folder that every machine of the"
-                " job has mounted, as a path or a file:// URL"
-            )
-        named = unquote(parts.path)
-    path = Path(named)
-    if not path.is_absolute():
-        raise ConfigurationError(
-            f"the folder of a file sink must be absolute, not {named!r}: each worker has a working folder of its own"
-        )
-    return path
-
-
-def sync(path: Path) -> None:
-    """What a file holds, or which names a folder has, is on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def delete(path: Path) -> None:

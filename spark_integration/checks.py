@@ -5,14 +5,17 @@ Every rule reads :class:`SessionFacts`, plain data; :func:`facts_of` takes them 
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from pathlib import Path
 from typing import Any
 
-from pyspark import SparkContext
+from pyspark import SparkContext, SparkFiles
 
 from ..schemas.errors import ConfigurationError, JobRefused
 from ..schemas.settings import JobSettings
@@ -23,6 +26,7 @@ executor counts against each of its tasks."""
 FAILURES_ADVISED = 1_000_000
 EXECUTORS_TIMEOUT_S = 30.0
 _LOOK_AGAIN_S = 0.1
+_IMPORT_TIMEOUT_S = 60.0
 
 _REFUSED = {
     "spark.speculation": "a second copy of a slow task would fence the first, again and again",
@@ -111,6 +115,11 @@ def refuse_settings(facts: SessionFacts) -> None:
             raise ConfigurationError(f"{name} is {value!r}: {why}. Set it to 'false' for the session")
 
 
+def refused_settings() -> list[str]:
+    """The settings that must not be 'true'."""
+    return list(_REFUSED)
+
+
 def require_retries(facts: SessionFacts) -> None:
     """Spark must start a dead task again for as long as the coordinator wants it to."""
     local = _LOCAL.match(facts.master)
@@ -133,7 +142,7 @@ def require_retries(facts: SessionFacts) -> None:
 def require_slots(facts: SessionFacts, settings: JobSettings, executors_timeout_s: float) -> None:
     """Each subtask keeps a slot for as long as the job runs; one without a slot would wait for it in silence."""
     needed = len(settings.subtasks())
-    available, where = _announced_slots(facts)
+    available, where = announced_slots(facts)
     if available is None:
         available, where = _registered_slots(facts, needed, executors_timeout_s)
     if available < needed:
@@ -146,7 +155,7 @@ def require_slots(facts: SessionFacts, settings: JobSettings, executors_timeout_
         )
 
 
-def _announced_slots(facts: SessionFacts) -> tuple[int | None, str]:
+def announced_slots(facts: SessionFacts) -> tuple[int | None, str]:
     """What the master string says, where it says it."""
     if (local := _LOCAL.match(facts.master)) is not None:
         threads = local["threads"] or "1"
@@ -166,3 +175,56 @@ def _registered_slots(facts: SessionFacts, needed: int, timeout_s: float) -> tup
             where = f"master {facts.master}, {len(cores)} executors with {sum(cores)} cores after {timeout_s:g} s"
             return available, where
         time.sleep(_LOOK_AGAIN_S)
+
+
+_SOURCE_MODULE = "penstock.spark_integration.streaming.source"
+_SOURCE_NEEDS = {"pyarrow": "pyarrow", "pandas": "pandas", _SOURCE_MODULE: "penstock"}
+"""What a Python data source imports, and what to install for it."""
+
+
+def require_source_modules(context: SparkContext) -> None:
+    """What Spark's Python workers must be able to import for a Python data source.
+
+    Where they cannot, Spark says that a "Python worker failed to connect back", and no more. Looks with the
+    interpreter, and on the paths, that the planner's worker will have in this driver; executors have their own.
+    """
+    folder = SparkFiles.getRootDirectory()
+    shipped = [folder, *(str(Path(folder) / name) for name in context._python_includes or [])]
+    missing = missing_modules(context.pythonExec, shipped, list(_SOURCE_NEEDS))
+    if missing:
+        packages = ", ".join(sorted({_SOURCE_NEEDS[name] for name in missing}))
+        raise ConfigurationError(
+            f"Spark's Python workers ({context.pythonExec}) cannot import {packages}, which a streaming source needs:"
+            " install penstock[streaming] into that Python (pip install 'penstock[streaming]'), on every machine of the"
+            " cluster, or set PYSPARK_PYTHON to one that has it"
+        )
+
+
+def missing_modules(python: str, paths: list[str], modules: list[str]) -> list[str]:
+    """Those of ``modules`` that the interpreter ``python`` does not find. It is not asked to run them.
+
+    Raises ConfigurationError where there is no such interpreter, or it does not answer.
+    """
+    check = (
+        "import importlib.util, sys\n"
+        "def there(name):\n"
+        "    try: return importlib.util.find_spec(name) is not None\n"
+        "    except ImportError: return False\n"
+        "print(*(name for name in sys.argv[1:] if not there(name)), sep='\\n')"
+    )
+    path = os.pathsep.join(filter(None, [*paths, os.environ.get("PYTHONPATH", "")]))
+    try:
+        asked = subprocess.run(
+            [python, "-c", check, *modules],
+            env=os.environ | {"PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            timeout=_IMPORT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ConfigurationError(
+            f"Spark's Python workers cannot be started as {python!r} ({type(error).__name__}): set PYSPARK_PYTHON to a"
+            " Python that has pyspark and penstock[streaming]"
+        ) from error
+    return asked.stdout.split()

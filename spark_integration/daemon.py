@@ -6,14 +6,20 @@ the modules loaded. Nothing here opens a client or starts a thread: neither surv
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import sys
 import zipimport
 
 import pyspark.worker  # noqa: F401  # what every worker runs
 from pyspark.daemon import manager
 
+from ..schemas import codec
 from . import task  # noqa: F401  # the subtask client, confluent-kafka and fastavro with it
+
+_FOR_SOME = ("pyarrow", "pandas", f"{__package__}.streaming.source")
+"""What a query's tasks need, and a subtask does not: left out where it is not installed."""
 
 
 def forget_archives() -> None:
@@ -27,7 +33,15 @@ def forget_archives() -> None:
             del sys.path_importer_cache[path]
 
 
+def import_for_some() -> None:
+    for module in _FOR_SOME:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
+
+
 if __name__ == "__main__":
+    import_for_some()
+    codec.prepare()
     forget_archives()
     gc.freeze()  # what is loaded by now stays shared between the workers
     manager()

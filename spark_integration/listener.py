@@ -55,7 +55,7 @@ def forget(context: SparkContext, run: str) -> None:
     """Nothing more is told of this run."""
     listener = _listeners.get(context)
     if listener is not None:
-        listener.runs.pop(run, None)
+        listener.forget(run)
 
 
 class _Listener:
@@ -73,8 +73,11 @@ class _Listener:
 
     def __init__(self, context: SparkContext) -> None:
         self.runs: dict[str, OnTaskEnded] = {}
+        self._last_stages: dict[int, str] = {}
+        """Of the running Spark jobs of runs, the stage whose tasks are subtasks, and its run. Stages before it compute
+        shuffles of DataFrames: their partitions mean something else."""
         self._stages: dict[int, str] = {}
-        """Which run a stage belongs to."""
+        """Those that are running."""
         gateway: Any = context._gateway
         pyspark_gateway: Any = java_gateway
         pyspark_gateway.ensure_callback_server_started(gateway)
@@ -85,6 +88,10 @@ class _Listener:
         self._proxy = gateway.jvm.java.lang.reflect.Proxy.newProxyInstance(loader, interfaces, self)
         self._spark.addSparkListener(self._proxy)
         atexit.register(self._remove)
+
+    def forget(self, run: str) -> None:
+        self.runs.pop(run, None)
+        self._last_stages = {stage: of for stage, of in self._last_stages.items() if of != run}
 
     def _remove(self) -> None:
         """At the end of this process: the JVM lives on for a moment, and would complain of nobody answering."""
@@ -103,6 +110,8 @@ class _Listener:
                 return False
             case "toString":
                 return "penstock listener"
+            case "onJobStart":
+                self._guarded(self._job_started, arguments[0])
             case "onStageSubmitted":
                 self._guarded(self._stage_submitted, arguments[0])
             case "onStageCompleted":
@@ -119,11 +128,18 @@ class _Listener:
         except Exception:
             _log.exception("a Spark event was not understood")
 
-    def _stage_submitted(self, event: Any) -> None:
+    def _job_started(self, event: Any) -> None:
         properties = event.properties()
         run = None if properties is None else properties.getProperty(RUN_PROPERTY)
         if run in self.runs:
-            self._stages[event.stageInfo().stageId()] = run
+            stages = event.stageInfos()
+            last = max(stages.apply(i).stageId() for i in range(stages.size()))  # made behind those that it needs
+            self._last_stages[last] = run
+
+    def _stage_submitted(self, event: Any) -> None:
+        stage = event.stageInfo().stageId()
+        if stage in self._last_stages:  # it may be submitted again
+            self._stages[stage] = self._last_stages[stage]
 
     def _stage_completed(self, event: Any) -> None:
         self._stages.pop(event.stageInfo().stageId(), None)

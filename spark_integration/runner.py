@@ -20,6 +20,7 @@ from ..schemas.ids import SubtaskId
 from ..transport.kafka import KafkaConfig, KafkaTransport
 from ..transport.ports import Transport
 from .checks import check_session, classic_context, facts_of
+from .dataframe_input import DataFrameInput, PreparedInputs, prepare
 from .handle import JobHandle
 from .spark_job import SparkJob
 from .supervisor import RunParts, Supervisor
@@ -27,7 +28,7 @@ from .task import TaskPlan
 from .user_code import pickled_operators
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 REACH_TIMEOUT_S = 5.0
 STOP_TIMEOUT_S = 30.0
@@ -39,6 +40,7 @@ def run(
     job: Job,
     *,
     broker: str | KafkaConfig,
+    inputs: Mapping[str, DataFrame | DataFrameInput] | None = None,
     client_settings: Mapping[str, str] | None = None,
     coordinator: Literal["driver", "elsewhere"] = "driver",
     options: CoordinatorOptions | None = None,
@@ -52,22 +54,31 @@ def run(
     seconds; then they are cancelled. A job that was run before resumes from its last completed checkpoint, unless
     ``options`` say otherwise; a run of it that is still going on is replaced.
 
-    Raises, before anything is started, ConfigurationError and JobRefused where the job or the session cannot be used
-    like this, BrokerUnreachable where no broker answers; and JobRefused or StateError where the coordinator does not
-    begin.
+    ``inputs`` are DataFrames by operator: each subtask gets the rows of one partition, in ``process_rows``, among its
+    events. There must be at least as many partitions as subtasks (more are joined, neighbours one after the other), and
+    the same rows in the same order each time they are computed. What of a DataFrame lies before its last shuffle is
+    computed in this call.
+
+    Raises, before anything is started, ConfigurationError and JobRefused where the job, an input or the session cannot
+    be used like this, BrokerUnreachable where no broker answers; and JobRefused or StateError where the
+    coordinator does not begin.
     """
     if coordinator not in ("driver", "elsewhere"):
         raise ConfigurationError(f"coordinator is {coordinator!r}; use 'driver' or 'elsewhere'")
+    job.check_subtasks()
     settings = job.settings
     context = classic_context(spark)
     check_session(facts_of(context), settings)
-    config = _kafka_config(broker, client_settings)
-    plan = TaskPlan(settings, config, uuid.uuid4().hex, pickled_operators(job, _shipped(context)))
+    config = kafka_config(broker, client_settings)
+    operators = pickled_operators(job, _shipped(context))
     transport = KafkaTransport.from_config(config)
     try:
         transport.check(REACH_TIMEOUT_S)
+        prepared = prepare(spark, job, inputs)
+        rows = {name: given.plan for name, given in prepared.by_operator.items()}
+        plan = TaskPlan(settings, config, uuid.uuid4().hex, operators, rows)
         transport.create_topics(settings.topic_specs)
-        return _started(context, job, plan, transport, coordinator == "driver", options, stop_timeout)
+        return _started(context, job, plan, prepared, transport, coordinator == "driver", options, stop_timeout)
     except BaseException:
         transport.close()
         raise
@@ -77,6 +88,7 @@ def _started(
     context: SparkContext,
     job: Job,
     plan: TaskPlan,
+    inputs: PreparedInputs,
     transport: KafkaTransport,
     coordinated_here: bool,
     options: CoordinatorOptions | None,
@@ -89,12 +101,12 @@ def _started(
     client.announce_run(plan.run)
     silent = _Silent()
     service = _service(job, transport, options, silent) if coordinated_here else None
-    spark_job = SparkJob(context, plan)
+    spark_job = SparkJob(context, plan, inputs)
     parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, stop_timeout_s)
     supervisor = silent.supervisor = Supervisor(context, parts)
     if service is not None:
         service.start()
-        _await_beginning(service)
+        await_beginning(service)
     supervisor.start()
     return JobHandle(job, parts, supervisor)
 
@@ -121,7 +133,7 @@ def _service(job: Job, transport: Transport, options: CoordinatorOptions, silent
     return CoordinatorService(instances_of(job.settings, job.coordinators, transport, first_options), job.restart)
 
 
-def _await_beginning(service: CoordinatorService) -> None:
+def await_beginning(service: CoordinatorService) -> None:
     """Returns when the coordinator has claimed its epoch. Raises why it does not: then no task is started."""
     try:
         while service.runtime is None or not service.runtime.began:
@@ -132,7 +144,7 @@ def _await_beginning(service: CoordinatorService) -> None:
         raise
 
 
-def _kafka_config(broker: str | KafkaConfig, client_settings: Mapping[str, str] | None) -> KafkaConfig:
+def kafka_config(broker: str | KafkaConfig, client_settings: Mapping[str, str] | None) -> KafkaConfig:
     if isinstance(broker, KafkaConfig):
         if client_settings:
             raise ConfigurationError("client_settings are part of the KafkaConfig given as broker: put them in there")

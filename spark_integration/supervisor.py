@@ -33,6 +33,7 @@ from . import listener
 from .late_hellos import LateHellos
 from .listener import TaskEnded
 from .results import JobResult, RunEnding
+from .rows import InputChanged
 from .spark_job import SparkJob
 from .task import TaskCannotBegin, TaskName
 
@@ -152,6 +153,7 @@ class Supervisor:
         while self._conclusion is None:
             self._serve()
             self._forget_deaths()
+            self._look_for_changed_input()
             if self._conclusion is not None:
                 break
             service, spark_job = self.parts.service, self.parts.spark_job
@@ -266,6 +268,8 @@ class Supervisor:
         self._died_at_ms[subtask] = time.time() * 1000
         if TaskCannotBegin.__name__ in reason:
             self._conclude(self._hopeless(subtask, reason))
+        elif InputChanged.__name__ in reason:
+            self._conclude(self._hopeless(subtask, _summary(reason, 4_000)))
         elif self._deaths[subtask] >= DEATHS_MAX:
             many = f"its task died {DEATHS_MAX} times without the subtask having run in between; the last time:"
             self._conclude(self._hopeless(subtask, f"{many} {reason}"))
@@ -299,6 +303,16 @@ class Supervisor:
                 died_at_ms = self._died_at_ms.get(subtask)
                 if died_at_ms is not None and seen.phase in _LIVING and status and status.at_ms > died_at_ms:
                     del self._deaths[subtask], self._died_at_ms[subtask]
+
+    def _look_for_changed_input(self) -> None:
+        """What an attempt failed of for good: Spark does not hear of its task's end while it computes rows."""
+        service = self.parts.service
+        if service is None or not self.parts.spark_job.has_inputs:
+            return
+        status = service.status()
+        if status is not None and InputChanged.__name__ in status.last_failure:
+            text = f"job {self.parts.settings.name!r} cannot go on: {status.last_failure}"
+            self._conclude(_failed(JobFailed(text), text, Told.BY_NOBODY))
 
     # ---- the end
 
@@ -392,7 +406,7 @@ def _first_lines(error: Exception) -> str:
     return f"{type(error).__name__}: " + " ".join(line.strip() for line in lines[:30])[:4000]
 
 
-def _summary(reason: str) -> str:
+def _summary(reason: str, chars_max: int = 500) -> str:
     """Of a Python task's traceback the error at its end; what Spark adds and what the JVM was doing helps nobody."""
     lines = reason.partition("\n\tat ")[0].strip().splitlines()
     lines = [line for line in lines if not line.strip().startswith("SQLSTATE:")]
@@ -401,4 +415,4 @@ def _summary(reason: str) -> str:
         error = " ".join(line.strip() for line in lines[frames[-1] + 1 :] if not line.startswith("    "))
     else:
         error = lines[-1].strip() if lines else ""
-    return (error or reason)[:500]
+    return (error or reason)[:chars_max]

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark import TaskContext
@@ -21,8 +21,10 @@ from ..schemas.settings import JobSettings
 from ..schemas.user_codec import Codec
 from ..subtask_client.api import Subtask
 from ..subtask_client.routing import KeyFunction
+from ..subtask_client.rows import EndsTask
 from ..subtask_client.runtime import SubtaskRuntime
 from ..transport.kafka import KafkaConfig, KafkaTransport
+from .rows import ArrowRows, RowsPlan
 
 _log = logging.getLogger(__name__)
 
@@ -65,13 +67,15 @@ class OperatorParts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskPlan:
-    """All that a task is told. Partition i of the Spark job is the i-th of ``settings.subtasks()``."""
+    """All that a task is told. Partition i of the Spark job's stage is the i-th of ``settings.subtasks()``."""
 
     settings: JobSettings
     kafka: KafkaConfig
     run: str
     operators: Mapping[str, bytes]
     """Each operator's pickled :class:`OperatorParts`: unpickled by the task, so that an error there has a name."""
+    rows: Mapping[str, RowsPlan] = field(default_factory=dict)
+    """Of the operators whose subtasks get rows of a DataFrame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +87,24 @@ class SubtaskReturn:
     reason: str
 
 
-def run_partition(plan: TaskPlan, partition: int, _: Iterator[Any]) -> Iterator[SubtaskReturn]:
-    """For ``mapPartitionsWithIndex``."""
-    yield run_subtask(plan, partition)
+def run_partition(plan: TaskPlan, operator: str, index: int, messages: Iterator[Any]) -> Iterator[SubtaskReturn]:
+    """For ``mapPartitionsWithIndex``, over the partitions of one operator; ``messages`` are its rows, if it has any."""
+    subtask = SubtaskId(operator, index)
+    rows = _rows(plan, subtask, messages)
+    try:
+        yield run_subtask(plan, subtask, rows)
+    finally:
+        if rows is not None:
+            rows.close()
 
 
-def run_subtask(plan: TaskPlan, partition: int) -> SubtaskReturn:
+def run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None = None) -> SubtaskReturn:
     """The whole of one task. What it raises, Spark retries; what returns is done."""
     context = TaskContext.get()
     assert context is not None, "a task has a context"
     name = TaskName(context.taskAttemptId(), context.stageId(), context.partitionId())
     if context.attemptNumber() > 1:  # the first retry is at once, one that keeps failing must not spin
         time.sleep(min(RETRY_PAUSE_MAX_S, 0.1 * context.attemptNumber()))
-    subtask = plan.settings.subtasks()[partition]
     parts = _load(plan, subtask)
     transport = KafkaTransport.from_config(plan.kafka)
     try:
@@ -111,11 +120,26 @@ def run_subtask(plan: TaskPlan, partition: int) -> SubtaskReturn:
             output_codec=parts.output_codec,
             input_codecs=parts.input_codecs,
             keys=parts.keys,
+            rows=rows,
         ).run()
+    except EndsTask as ends:
+        raise ends.error from None
     finally:
         transport.close()
     _log.info("job=%s subtask=%s: %s returns: %s", plan.settings.name, subtask, name, outcome.reason)
     return SubtaskReturn(subtask, outcome.ending.value, outcome.reason)
+
+
+def _rows(plan: TaskPlan, subtask: SubtaskId, messages: Iterator[bytes]) -> ArrowRows | None:
+    if subtask.operator not in plan.rows:
+        return None
+    try:
+        return ArrowRows(plan.rows[subtask.operator], subtask, messages)
+    except ImportError as error:
+        raise TaskCannotBegin(
+            f"subtask {subtask} of job {plan.settings.name!r} gets the rows of a DataFrame, which needs pyarrow in the"
+            f" workers' Python: {error}. Install it there"
+        ) from error
 
 
 def _load(plan: TaskPlan, subtask: SubtaskId) -> OperatorParts:

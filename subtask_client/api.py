@@ -117,8 +117,9 @@ class Subtask:
     """One instance per attempt. Every method is called on one thread, and each may take its time: heartbeats go on.
 
     The order: ``open``, ``restore_state`` where there is a checkpoint, then events, polls, snapshots and notices as
-    they come, and records where the operator has inputs, ``close``. What a method raises fails the attempt (protocol,
-    section 8): this object is closed, and another one begins from the last completed checkpoint, in the same process.
+    they come, and records or rows where the operator has inputs, ``close``. What a method raises fails the attempt
+    (protocol, section 8): this object is closed, and another one begins from the last completed checkpoint, in the same
+    process.
     Each event is handled exactly once in the history that counts (section 1, G2).
     """
 
@@ -145,14 +146,27 @@ class Subtask:
             " process"
         )
 
+    def process_rows(self, batch: Any) -> None:
+        """The next rows of the DataFrame that the operator was given (``inputs=`` of ``spark_integration.run``), a
+        ``pyarrow.RecordBatch`` of at least one row.
+
+        Rows come in the order of the subtask's partition, each exactly once in the history that counts. Where one
+        batch ends and the next begins means nothing, and differs from attempt to attempt; events are handled, and
+        snapshots taken, between two of them. What is taken out of a batch row by row costs what Python objects cost:
+        ``batch.to_pylist()`` gives dicts, ``batch.column("delay")`` a whole column at once.
+        """
+        raise ConfigurationError(
+            f"rows for a {type(self).__name__}, which does not say what to do with them: give it a process_rows"
+        )
+
     def end_inputs(self) -> None:
-        """Every input has ended: no record comes any more. What is emitted in here still counts; then the subtask has
-        finished, and stays until a completed checkpoint contains that. Called once in the history that counts: not
-        behind a restore of a state that was taken after it."""
+        """Every input has ended: no record and no row comes any more. What is emitted in here still counts; then the
+        subtask has finished, and stays until a completed checkpoint contains that. Called once in the history that
+        counts: not behind a restore of a state that was taken after it."""
 
     def poll(self) -> PollResult:
         """A bounded step of own work, between events; left as it is, the subtask has none. Not with inputs: there
-        work comes as records."""
+        work comes as records, or as rows."""
         return Idle()
 
     def snapshot_state(self, checkpoint_id: int) -> Any:

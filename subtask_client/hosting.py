@@ -16,6 +16,7 @@ from ..schemas.texts import recordable, told
 from ..schemas.user_codec import BytesCodec, Codec
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
 from .metrics import Metrics
+from .rows import RowFeed, RowSource, refuse_position
 from .steps import Steps
 from .uploads import Storage
 
@@ -53,12 +54,14 @@ class Host:
         send: Callable[[bytes], None],
         emit: Callable[[Any, str | None], None],
         log: logging.LoggerAdapter[Any],
+        rows: RowSource | None = None,
     ) -> None:
         self._settings, self._subtask, self._factory = settings, subtask, factory
         self._codec, self._state_codec, self._storage = codec, state_codec, storage
         self._send_bytes, self._emit, self._log = send, emit, log
         self._decode = _decoder(codec)
         self._decode_record = {upstream: _decoder(codec) for upstream, codec in input_codecs.items()}
+        self._feed = None if rows is None else RowFeed(rows)
         self._object: Subtask | None = None
         self._context: Context | None = None
         self.metrics = Metrics()
@@ -72,7 +75,7 @@ class Host:
         return self._object
 
     def open(self, start: Start) -> None:
-        state = self._load(start) if start.checkpoint_id != NO_CHECKPOINT else None
+        state = self._load(start)
         self._object = self._factory()
         if not isinstance(self._object, Subtask):
             what, self._object = type(self._object).__name__, None
@@ -80,7 +83,9 @@ class Host:
                 f"operator {self._subtask.operator!r}: its subtask factory made a {what}; it must make a"
                 " penstock.Subtask"
             )
-        self.has_poll = type(self._object).poll is not Subtask.poll
+        if self._feed is not None:
+            self._feed.begin(self._object, self._who)
+        self.has_poll = self._feed is not None or type(self._object).poll is not Subtask.poll
         if self.has_poll and self._decode_record:
             raise ConfigurationError(
                 f"operator {self._subtask.operator!r} has inputs, and its {type(self._object).__name__} a poll: the"
@@ -132,7 +137,7 @@ class Host:
         self._user.end_inputs()
 
     def poll(self) -> PollResult:
-        result = self._user.poll()
+        result = self._user.poll() if self._feed is None else self._feed.poll(self._user)
         if not isinstance(result, Progress | Idle | Finished):
             raise ConfigurationError(
                 f"{self._who}: poll returned {result!r}; it must return Progress(), Idle(seconds) or Finished()"
@@ -140,6 +145,10 @@ class Host:
         return result
 
     def snapshot(self, checkpoint_id: int) -> bytes | None:
+        state = self._encoded_state(checkpoint_id)
+        return state if self._feed is None else self._feed.wrapped(checkpoint_id, state)
+
+    def _encoded_state(self, checkpoint_id: int) -> bytes | None:
         state = self._user.snapshot_state(checkpoint_id)
         if state is None:
             return None
@@ -154,6 +163,8 @@ class Host:
 
     def notify_completed(self, checkpoint_id: int) -> None:
         self._user.notify_checkpoint_complete(checkpoint_id)
+        if self._feed is not None:
+            self._feed.completed(checkpoint_id)
 
     def notify_aborted(self, checkpoint_id: int) -> None:
         self._user.notify_checkpoint_aborted(checkpoint_id)
@@ -173,10 +184,14 @@ class Host:
             self._log.exception("close() raised; the attempt is over anyway")
 
     def _load(self, start: Start) -> Any:
-        handle = start.state
-        if handle is None:
+        n, handle = start.checkpoint_id, start.state
+        data = None if n == NO_CHECKPOINT or handle is None else self._bytes_of(start, handle)
+        if self._feed is not None:
+            data = self._feed.unwrapped(self._who, n, data)
+        elif data is not None:
+            refuse_position(self._who, n, data)
+        if data is None:
             return None
-        data = self._bytes_of(start, handle)
         try:
             return self._state_codec.decode(data)
         except UnreadableRecord as error:

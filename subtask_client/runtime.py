@@ -35,6 +35,7 @@ from .protocol.effects import Departure, Effect
 from .protocol.phases import Phase
 from .pulse import Pulse
 from .routing import KeyFunction, Router
+from .rows import RowSource
 from .steps import Steps
 from .trace import Trace
 from .uploads import Storage, Uploads
@@ -72,8 +73,9 @@ class SubtaskRuntime:
     ``factory`` makes the user's object, a new one for every attempt. ``codec`` is for events both ways,
     ``state_codec`` for states (see :func:`penstock.schemas.user_codec.codec_for`), ``output_codec`` for the records
     that it emits, ``input_codecs`` for those that it takes, by the operator that emits them; ``keys`` gives the key of
-    an emitted record, by the operator that takes it keyed. ``run`` is the id of the run it
-    belongs to, ``task`` what the runner calls the task that hosts it. ``stop_requested``, once set, makes it leave.
+    an emitted record, by the operator that takes it keyed; ``rows`` are what it is fed beside its events. ``run`` is
+    the id of the run it belongs to, ``task`` what the runner calls the task that hosts it. ``stop_requested``, once
+    set, makes it leave.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class SubtaskRuntime:
         output_codec: CodecSpec = None,
         input_codecs: Mapping[str, CodecSpec] | None = None,
         keys: Mapping[str, KeyFunction] | None = None,
+        rows: RowSource | None = None,
         stop_requested: threading.Event | None = None,
         storage: Storage | None = None,
     ) -> None:
@@ -139,7 +142,7 @@ class SubtaskRuntime:
         self._host = Host(
             settings, subtask, factory, codec=codec_for(codec), state_codec=codec_for(state_codec),
             input_codecs={edge.sender: codec_for((input_codecs or {}).get(edge.sender)) for edge in inputs},
-            storage=self._storage, send=self._emitter.send, emit=self._emitter.emit, log=self._trace,
+            storage=self._storage, send=self._emitter.send, emit=self._emitter.emit, log=self._trace, rows=rows,
         )  # fmt: skip
         self._uploads = Uploads(self._storage, self._inbox.append)
         self._pulse = Pulse(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
@@ -163,8 +166,9 @@ class SubtaskRuntime:
         """Blocks until the subtask has been stopped or has finished for good.
 
         Raises :class:`Superseded` when a newer attempt runs, :class:`StartTimeout` when no coordinator answers within
-        ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`, and whatever user code
-        raises that is no ``Exception`` (KeyboardInterrupt, SystemExit). The user's object is closed in every case.
+        ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`, and whatever user code or
+        its rows raise that is no ``Exception`` (KeyboardInterrupt, SystemExit, EndsTask). The user's object is closed
+        in every case.
         """
         self._pulse.start()
         try:

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     TOP: frozenset(
         {"schemas", "transport", "coordinator", "subtask_client", "sinks", "broker", "spark_integration", "testing"}
     ),
-    "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client"}),
+    "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "sinks"}),
     "broker": frozenset(),
     "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),
     "cli": frozenset(

@@ -263,3 +263,12 @@ def test_what_the_graph_refuses_is_refused_where_the_operator_is_added() -> None
 def test_a_number_of_key_groups_that_cannot_be_is_refused(groups: Any) -> None:
     with pytest.raises(ConfigurationError, match="max_parallelism of job 'flights' must be a whole number, at least 1"):
         a_job(max_parallelism=groups)
+
+
+def test_an_operator_that_only_a_query_reads_needs_no_subtask() -> None:
+    job = penstock.Job("rules")
+    job.operator("rules", coordinator=penstock.OperatorCoordinator, parallelism=2)
+    with pytest.raises(ConfigurationError, match=r"'rules' has no subtask.*subtask="):
+        job.check_subtasks()
+    with pytest.raises(ConfigurationError, match="has no subtask"):
+        job.renamed("others").check_subtasks()

@@ -37,7 +37,7 @@ def run(*command: str | Path, cwd: Path) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=360,
         check=False,
     )
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 def demo(*arguments: str) -> tuple[int, dict[str, Any], str]:
     finished = subprocess.run(
         [sys.executable, "-m", "penstock.cli", "demo", "--json", *arguments],
-        capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "COLUMNS": "200"},
+        capture_output=True, text=True, timeout=720, check=False, env={**os.environ, "COLUMNS": "200"},
     )  # fmt: skip
     assert finished.stdout.count("\n") == 1, finished.stdout + finished.stderr
     return finished.returncode, json.loads(finished.stdout), finished.stderr

@@ -42,7 +42,7 @@ def endless():
 """
 
 
-def wait_for(condition: object, what: str, timeout_s: float = 120.0) -> None:
+def wait_for(condition: object, what: str, timeout_s: float = 360.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():  # type: ignore[operator]
         assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"

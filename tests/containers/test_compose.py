@@ -81,7 +81,7 @@ def docker(*arguments: str) -> str:
 
 @pytest.mark.containers
 @pytest.mark.soak
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("round_", rounds())
 def test_the_compose_file_restarts_a_coordinator_that_dies_and_ends_with_an_exact_result(
     compose: Compose, round_: int

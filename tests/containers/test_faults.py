@@ -13,7 +13,7 @@ from tests.rounds import rounds
 from .engine import KafkaInContainer
 from .running import LedgerRun, exit_code
 
-pytestmark = [pytest.mark.containers, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.containers, pytest.mark.spark, pytest.mark.soak, pytest.mark.timeout(1800)]
 
 each_round = pytest.mark.parametrize("round_", rounds())
 StartRun = Callable[[], LedgerRun]

@@ -40,7 +40,7 @@ WHERE = "where"
 
 It repeats whom was asked: behind a global failover answers of the attempt before may come once more.
 """
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 CUTS = ("before the cut", "at the cut", "behind the cut")
 """Where in the second checkpoint the coordinator raises."""
 FAILS = ("", "raise", "kill")

@@ -35,7 +35,7 @@ WAYS = {
     "two at once": {"max_concurrent": 2},
 }
 OPERATORS = {"numbers": 2, "passing": 3, "collecting": 2}
-PATIENCE_S = 120.0
+PATIENCE_S = 360.0
 
 
 def completed_more(than: int) -> Callable[[JobStatus], bool]:

@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
 
 PARALLELISM = {"numbers": 2, "passing": 2, "files": 1}
 LIMIT = 4000
-PATIENCE_S = 120.0
+PATIENCE_S = 360.0
 
 
 @pytest.fixture(scope="module")

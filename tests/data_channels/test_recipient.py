@@ -35,7 +35,7 @@ from .recipient import EVENTS, Idling, Plan, plan_of, recipient_job
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DEADLINE_S = 120.0
+DEADLINE_S = 360.0
 CASES = [("replay", ""), ("replay", "raise"), ("reset", "raise")]
 """The policy, and how the subtask fails. The coordinator always does."""
 NAMES = ["coordinator fails", "subtask fails, replay", "subtask fails, reset"]

@@ -16,7 +16,7 @@ from penstock.broker import processes
 from .points import SETTINGS_VARIABLE
 
 ROOT = Path(__file__).parents[2]
-ENDS_S = 60.0
+ENDS_S = 180.0
 _LOOK_S = 0.02
 
 

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from penstock import CheckpointSettings
 from penstock.spark_integration import run
 
@@ -25,7 +23,7 @@ import jobs  # type: ignore[import-not-found]  # by a name that workers do not k
 from kill_an_executor import executor_of  # type: ignore[import-not-found]
 from zygote import die_with  # type: ignore[import-not-found]
 
-DEADLINE_S = 120.0
+DEADLINE_S = 360.0
 VIOLATED = "violated"
 
 
@@ -50,20 +48,7 @@ class CounterThatSaysGoodbye(jobs.Counter):  # type: ignore[misc]
 
 
 def main(bootstrap: str, warehouse: str, goodbyes: str) -> None:
-    settings = {
-        "spark.task.maxFailures": "1000000",
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.python.daemon.module": "penstock.spark_integration.daemon",
-        "spark.sql.warehouse.dir": warehouse,
-    }
-    builder = SparkSession.builder.master("local-cluster[2,2,1024]").appName("penstock-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = jobs.cluster_session("local-cluster[2,2,1024]", warehouse)
     job = jobs.counting_job(
         "frozen-worker",
         limit=1_000_000,

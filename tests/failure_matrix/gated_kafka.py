@@ -16,7 +16,7 @@ from penstock.transport.ports import OnOutcome, Partition
 
 from .points import here
 
-FLUSH_S = 60.0
+FLUSH_S = 180.0
 
 
 class GatedWriter(KafkaWriter):

@@ -46,7 +46,7 @@ def test_a_python_worker_that_thaws_behind_its_successor_leaves_and_the_count_is
         env=environment,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=840,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[ran.stderr.find("Traceback") :][:8000]

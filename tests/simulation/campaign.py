@@ -20,8 +20,13 @@ from .run import Found, explained, simulate
 
 SEEDS_AT_ONCE = 20
 _REPOSITORY = Path(__file__).parents[2]
-_SOURCES = ("schemas", "coordinator", "subtask_client/protocol", "transport/memory.py", "tests/simulation")
-_TOOLS = {"__main__.py", "campaign.py", "edits.py", "mutants.py", "run.py", "test_simulation.py"}
+_SOURCES = (
+    "schemas", "coordinator", "subtask_client/protocol", "transport/memory.py",
+    "spark_integration/streaming/offsets.py", "tests/simulation",
+)  # fmt: skip
+_TOOLS = {
+    "__main__.py", "campaign.py", "edits.py", "mutants.py", "query_mutants.py", "run.py", "test_simulation.py",
+}  # fmt: skip
 """Of the simulation's files: those that decide no history."""
 
 

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol.state import Phase, SlotPhase
 from penstock.schemas.acks import CommandKind, OperatorEventFrame
-from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, EpochClaimed, SubtaskSnapshot
+from penstock.schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointPrepared,
+    CommandExecuted,
+    EpochClaimed,
+    SubtaskSnapshot,
+)
 from penstock.schemas.codec import decode
 from penstock.schemas.data import RecordFrame
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start
@@ -20,15 +26,15 @@ from penstock.schemas.state import OPEN_END, StateHandle
 from penstock.subtask_client.protocol import effects as do
 
 from .backlog import STRIKES_MAX
+from .query_checks import QueryChecks
+from .violations import Violation
+
+_EVENT_BYTES_MAX = 16
 
 if TYPE_CHECKING:
     from .coordinator_process import CoordinatorProcess
     from .subtask_process import SubtaskProcess
     from .world import World
-
-
-class Violation(AssertionError):
-    """The protocol does not hold in this history."""
 
 
 class Checks:
@@ -46,6 +52,7 @@ class Checks:
         self._callers: dict[int, tuple[str, int]] = {}
         self._executed: dict[int, str] = {}
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
+        self.query = QueryChecks(world, self)
         self._told: set[tuple[SubtaskId, str]] = set()
         """Whose user was told, or restored, that a checkpoint with which work has completed."""
 
@@ -58,6 +65,8 @@ class Checks:
         for coordinator in self.world.coordinators:
             if coordinator.alive:
                 self._bounds(coordinator)
+        if self.world.config.batches:
+            self.query.after_step()
 
     # ---- who is who
 
@@ -102,6 +111,8 @@ class Checks:
     def appended(self, coordinator: CoordinatorProcess, subtask: SubtaskId, frame: EventFrame) -> None:
         """Nothing sent behind a cut is on its way before the subtask's own snapshot, or a later marker."""
         epoch, cut_at = coordinator.core.job.epoch, coordinator.users[subtask.operator].cut_at
+        if self.world.config.batches:
+            self.query.appended(coordinator, subtask, frame)
         pending = [] if epoch is None else [p for p in epoch.pending.values() if subtask.operator not in p.uncut]
         for p in pending:
             if (p.id, subtask) in coordinator.snapshots_seen:
@@ -156,7 +167,10 @@ class Checks:
         if epoch is None or coordinator.blocked is not None or coordinator.raised:
             return
         for operator in settings.operators:
-            if epoch.held_bytes[operator.name] > operator.max_held_bytes:
+            held_max = operator.max_held_bytes
+            if settings.batches:  # senders are held back, where they see it
+                held_max += operator.max_unsent_bytes + _EVENT_BYTES_MAX
+            if epoch.held_bytes[operator.name] > held_max:
                 raise Violation(f"G7: gateways of {operator.name} hold {epoch.held_bytes[operator.name]} bytes")
             waiting = Counter(coordinator.users[operator.name].open_futures.values())
             for subtask, unhandled in waiting.items():
@@ -276,7 +290,10 @@ class Checks:
                         raise Violation(f"section 8: the command at {record.offset} is executed twice")
                     self._executed[record.offset] = record.command
                     self._stopped(record)
+        prepared = [record for _, record in records if isinstance(record, CheckpointPrepared)]
         self.history.apply(records)
+        for record in prepared:
+            self.query.prepared(self.history.prepared[record.checkpoint_id])
         for _, record in records:
             if isinstance(record, CheckpointCompleted):
                 self._completed(coordinator, self.history.checkpoints[record.checkpoint_id])
@@ -294,17 +311,20 @@ class Checks:
         if not savepoint:
             self._highest = checkpoint.id
         self.completed.append(checkpoint.id)
+        if self.world.config.batches:
+            self.query.completed(checkpoint)
+            return
         ranged = any(map(_has_ranges, checkpoint.subtasks.values()))
         self.strikes_left = 1 + checkpoint.id % STRIKES_MAX if ranged else 0
         for operator in self.world.settings.operators:
             part = checkpoint.operator(operator.name)
-            lists = json.loads(self._state(checkpoint.id, part.coordinator_state if part is not None else None))
+            lists = json.loads(self.state_of(checkpoint.id, part.coordinator_state if part is not None else None))
             for index in range(operator.parallelism):
                 subtask = SubtaskId(operator.name, index)
                 snapshot = checkpoint.subtasks[subtask]
                 if savepoint and not snapshot.finished and (snapshot.event_ranges or _has_ranges(snapshot)):
                     raise Violation(f"section 9: savepoint {checkpoint.id} is not aligned: {subtask} names {snapshot}")
-                mine = json.loads(self._state(checkpoint.id, snapshot.state))
+                mine = json.loads(self.state_of(checkpoint.id, snapshot.state))
                 self._sent_in[checkpoint.id, subtask] = mine["sent"]
                 sent = lists["sent"].get(str(index), [])
                 received = lists["received"].get(str(index), [])
@@ -312,11 +332,11 @@ class Checks:
                 self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
                 if snapshot.finished:
                     self._ends(checkpoint.id, subtask, mine)
-        states = {s: json.loads(self._state(checkpoint.id, part.state)) for s, part in checkpoint.subtasks.items()}
+        states = {s: json.loads(self.state_of(checkpoint.id, part.state)) for s, part in checkpoint.subtasks.items()}
         for subtask in self.world.settings.subtasks():
             self._cut_between(checkpoint, subtask, states)
 
-    def _state(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
+    def state_of(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
         assert handle is not None
         if handle.inline is not None:
             return handle.inline
@@ -393,6 +413,8 @@ class Checks:
 
     def sent_in(self, checkpoint_id: int, subtask: SubtaskId) -> list[int]:
         """What the subtask had sent by its snapshot."""
+        if self.world.config.batches:
+            return self.query.sent_in(checkpoint_id, subtask)
         return self._sent_in[checkpoint_id, subtask]
 
     # ---- what is deleted
@@ -414,7 +436,16 @@ class Checks:
         job = coordinator.core.job
         if job.phase is not Phase.RUNNING or job.commands:
             return f"the coordinator is {job.phase}, commands {job.commands}"
-        for subtask, slot in job.current.slots.items():
+        why = self.query.drained(coordinator) if world.config.batches else self._slots_drained(coordinator)
+        if why is not None:
+            return why
+        if forgotten := set(world.commands) - set(self._executed.values()):
+            return f"{sorted(forgotten)} neither executed nor refused"
+        return "an outage is to come, or to end" if world.outage_to_come or world.away else None
+
+    def _slots_drained(self, coordinator: CoordinatorProcess) -> str | None:
+        world = self.world
+        for subtask, slot in coordinator.core.job.current.slots.items():
             alive = [i for i in world.instances if i.alive and i.subtask == subtask]
             if len(alive) != 1 or self.current(alive[0]) is None:
                 return f"{subtask} has {[str(i) for i in alive]}"
@@ -423,9 +454,7 @@ class Checks:
                 return f"{subtask}: {slot.gateway.held_events} held, open futures {user.open_futures}"
             if (why := self._uncovered(coordinator, alive[0])) is not None:
                 return why
-        if forgotten := set(world.commands) - set(self._executed.values()):
-            return f"{sorted(forgotten)} neither executed nor refused"
-        return "an outage is to come, or to end" if world.outage_to_come or world.away else None
+        return None
 
     def _uncovered(self, coordinator: CoordinatorProcess, instance: SubtaskProcess) -> str | None:
         world, subtask = self.world, instance.subtask
@@ -450,7 +479,7 @@ class Checks:
         last = coordinator.core.job.history.last
         if last is None:
             return "no checkpoint"
-        state = json.loads(self._state(last.id, last.subtasks[subtask].state))
+        state = json.loads(self.state_of(last.id, last.subtasks[subtask].state))
         if state != instance.state:
             return f"no checkpoint covers {subtask}: {state}"
         return None
@@ -466,7 +495,7 @@ class Checks:
         for subtask in world.settings.subtasks():
             if world.settings.graph.inputs(subtask.operator):
                 continue  # it ends with its inputs, all of which the checkpoint's consistency has shown to be there
-            state = json.loads(self._state(last.id, last.subtasks[subtask].state))
+            state = json.loads(self.state_of(last.id, last.subtasks[subtask].state))
             if len(state["sent"]) < world.events_wanted:
                 raise Violation(f"G2: the job has finished, and {subtask} has only sent {state['sent']}")
             if not world.config.eager_end and len(state["handled"]) < world.events_wanted:
@@ -482,6 +511,7 @@ class Checks:
         lines = [f"epoch {self.history.epoch}, completed {self.completed[-3:]}, now {self.world.now:.3f}"]
         lines += [c.waits() for c in self.world.coordinators if c.alive]
         lines += [i.waits() for i in self.world.instances if i.alive]
+        lines += [q.waits() for q in self.world.queries if q.alive]
         return "\n    ".join(lines)
 
 

@@ -101,6 +101,17 @@ class Config:
     """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
     """What a subtask says stands twice in the log."""
+    batches: bool = False
+    """A Spark query drives the job."""
+    parallelism: int = 2
+    query_faults: float = 1.0
+    """The query is killed, or a task of its batch fails."""
+    batch_events: bool = False
+    """What a batch reads makes it send to the coordinator."""
+    lost_commits: float = 1.0
+    """A query that starts finds the last batch not committed, though it was."""
+    fresh: float = 0.0
+    """Spark's checkpoint is deleted, and the query begins anew."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -110,14 +121,16 @@ class Config:
         inputs = INPUTS[self.shape]
         names = tuple(inputs) if inputs else ("alpha", "beta")[: self.operators]
         held, unhandled = (24, 3) if self.tiny else (1 << 20, 1_000_000)
+        unsent = held if self.batches else 1 << 26
         return JobSettings(
             "job",
             tuple(
                 OperatorSettings(
                     name,
-                    2,
+                    self.parallelism,
                     self.policy,
                     max_held_bytes=held,
+                    max_unsent_bytes=unsent,
                     max_unhandled=unhandled,
                     event_ack_timeout=EVENT_ACK_TIMEOUT_S,
                     inputs=inputs.get(name, ()),
@@ -142,6 +155,7 @@ class Config:
             task_cancellation_timeout=TASK_CANCELLATION_TIMEOUT_S if self.hangs else 1e6,
             frame_events_max=frame_events,
             state_storage="memory://states",
+            batches=self.batches,
         )
 
 
@@ -192,6 +206,34 @@ def _graphs() -> list[Config]:
         ),
     ]
     return all_
+
+
+def _queries() -> list[Config]:
+    base = Config("query", batches=True, parallelism=3, batch_events=True, runs=0.0, twins=0.3)
+    tiny = replace(base, tiny=True, batch_events=False)
+    calm = replace(
+        _NO_FAULTS, batches=True, parallelism=3, batch_events=True, query_faults=0, lost_commits=0, name="query-calm"
+    )
+    return [
+        calm,
+        replace(base, name="query-1", parallelism=1),
+        replace(base, name="query-3"),
+        replace(base, name="query-two-at-once", max_concurrent=2, savepoints=0.3),
+        replace(tiny, name="query-tiny"),
+        replace(tiny, name="query-tiny-1", parallelism=1, freezes=4.0),
+        replace(base, name="query-zombies", coordinator_faults=8.0, raises=0.0),
+        replace(base, name="query-raises", raises=4.0),
+        replace(base, name="query-frozen", freezes=10.0, twins=6.0, coordinator_faults=0.3),
+        replace(base, name="query-killed", query_faults=4.0, lost_commits=2.0, coordinator_faults=0.3),
+        replace(base, name="query-twins", twins=12.0, coordinator_faults=0.3, parallelism=1),
+        replace(base, name="query-outages", outages=8.0, freezes=0.3),
+        replace(base, name="query-refusals", refusals=8.0, coordinator_faults=0.3),
+        replace(base, name="query-fresh", fresh=1.0, parallelism=1),
+        replace(
+            base, name="query-everything", coordinator_faults=3.0, query_faults=3.0, twins=4.0, fresh=0.3, freezes=3.0,
+            max_concurrent=2, savepoints=0.3,
+        ),
+    ]  # fmt: skip
 
 
 def _configs() -> dict[str, Config]:
@@ -253,6 +295,7 @@ def _configs() -> dict[str, Config]:
             freezes=0.3,
         ),
         *_graphs(),
+        *_queries(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]

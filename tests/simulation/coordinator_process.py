@@ -13,7 +13,8 @@ from penstock.coordinator.protocol import effects, inputs
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.history import History
-from penstock.coordinator.protocol.state import Phase, check_invariants
+from penstock.coordinator.protocol.invariants import check_invariants
+from penstock.coordinator.protocol.state import Phase
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
 from penstock.schemas.acks import CheckpointAck, SnapshotTaken
@@ -23,15 +24,16 @@ from penstock.schemas.events import EventFrame, Start
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle, epoch_of_location
+from penstock.schemas.status import BatchPlanned
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import FencedLog, LogRecord, Partition
 
-from .checks import Violation
 from .faults import Fault
 from .pen import Pen
 from .records import decoded_ack, keyed
 from .users import NumberedCoordinator, UserRaised
+from .violations import Violation
 
 if TYPE_CHECKING:
     from .world import Action, World
@@ -71,6 +73,7 @@ class CoordinatorProcess:
         self.reader: MemoryReader | None = None
         self.storing: list[effects.StoreState] = []
         self.deletions: list[Callable[[], None]] = []
+        self.looks: list[tuple[effects.LookAtEnds, Callable[[], bool]]] = []
         self.truncation: effects.Truncate | None = None
 
     def __str__(self) -> str:
@@ -132,6 +135,8 @@ class CoordinatorProcess:
         self._decide(event)
         while self.raised and self.blocked is None and self.alive:
             self._decide(self.raised.popleft())
+        if self.world.config.batches and (epoch := self.core.job.epoch) is not None:
+            self.mailbox.note_held(epoch.held_bytes)
         if self.reader is None and self.blocked is None:
             self.reader = self.world.transport.reader({self.world.acks: self.core.job.position})
 
@@ -174,7 +179,11 @@ class CoordinatorProcess:
                 self.hosts[effect.stream.subtask.operator].settle(effect.stream)
             case effects.AppendHeartbeat():
                 self.side.append(world.acks, encode(effect.record), None, self._heartbeat_taken)
+            case effects.LookAtEnds():
+                self.looks.append((effect, self.pen.all_settled()))
             case effects.Reply():
+                if isinstance(effect.reply, BatchPlanned):
+                    world.checks.query.replied(self, effect.reply)
                 self.side.append(Partition(world.settings.topics.status, 0), encode(effect.reply), None, None)
             case effects.ReplaceWriter():
                 world.adrift.append(self.pen.abandon(world.rng))
@@ -200,10 +209,14 @@ class CoordinatorProcess:
             host.reset_epoch(epoch)
         if isinstance(call, effects.CallCheckpoint):
             self.world.checks.called(self, call.checkpoint_id)
+            if self.world.config.batches:
+                self.world.checks.query.called(self, call.checkpoint_id)
         try:
             host.call(call)
         except StateError as error:
-            raise Violation(f"section 7.9: {error}") from error
+            if self.world.checks.newest() is self:
+                raise Violation(f"section 7.9: {error}") from error
+            self.end(Ending.FENCED, str(error))  # its successor has deleted what it was to restore
         except (UserRaised, Backpressure) as error:
             self.raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, type(call).__name__, repr(error)))
 
@@ -297,6 +310,12 @@ class CoordinatorProcess:
             self.end(Ending.FENCED, str(error))
             return []
 
+    def look_at_ends(self) -> None:
+        effect, _ = self.looks.pop(0)
+        partitions = {s: self.world.event_partition(s) for s in self.world.settings.subtasks()}
+        ends = self.world.transport.offsets([*partitions.values()])
+        self.mailbox.post(inputs.EndsSeen(effect.checkpoint_id, {s: ends[p].end for s, p in partitions.items()}))
+
     def store(self, effect: effects.StoreState) -> None:
         self.storing.remove(effect)
         if self.world.chance(0.05):
@@ -389,6 +408,8 @@ class CoordinatorProcess:
         for pen in (self.pen, self.side) if not world.away else ():
             acts += [(3.0, pen.flush, partition) for partition in pen.waiting()]
         acts += [(1.5, self.store, effect) for effect in self.storing]
+        if self.looks and self.looks[0][1]() and not world.away:
+            acts.append((2.0, self.look_at_ends))
         if self.deletions:
             acts.append((1.0, self._delete_next))
         if self.truncation is not None and not world.away:
@@ -419,7 +440,8 @@ class CoordinatorProcess:
 
     def _user_actions(self, user: NumberedCoordinator) -> list[Action]:
         world = self.world
-        acts: list[Any] = [(2.0, user.send, s) for s in user.subtasks if user.can_send(s)]
+        weight = 0.4 if world.config.batches else 2.0  # there is to be something new for every batch
+        acts: list[Any] = [(weight, user.send, s) for s in user.subtasks if user.can_send(s)]
         for n in user.owed:
             acts.append((2.0, user.complete, n))
             if world.faulty:

@@ -19,6 +19,17 @@ class Edit:
     after: str
 
 
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A rule left out. ``config`` notices it within so many ``seeds`` from ``begin`` on."""
+
+    says: str
+    edits: tuple[Edit, ...]
+    config: str
+    seeds: int = 100
+    begin: int = 0
+
+
 @contextmanager
 def edited(edits: Iterable[Edit]) -> Iterator[None]:
     """Every function of the edited modules runs the edited source; what else a module holds stays as it is."""

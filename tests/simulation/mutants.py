@@ -21,6 +21,7 @@ from penstock.coordinator.protocol import (
     inbox,
     log_clock,
     recovery,
+    retention,
     sending,
     state,
 )
@@ -39,20 +40,9 @@ from penstock.subtask_client.protocol import (
 from penstock.subtask_client.protocol import core as subtask_core
 
 from .configs import CONFIGS
-from .edits import Edit, edited
+from .edits import Edit, Mutant, edited
+from .query_mutants import QUERY_MUTANTS
 from .run import simulate
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """``config`` notices it within so many ``seeds`` from ``begin`` on."""
-
-    says: str
-    edits: tuple[Edit, ...]
-    config: str
-    seeds: int = 100
-    begin: int = 0
-
 
 MUTANTS: dict[str, Mutant] = {
     # ---- gateways and the cut (sections 6, 7.2 to 7.4)
@@ -184,7 +174,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.9: logs are truncated below the last completed checkpoint's positions",
         (
             Edit(
-                checkpoints,
+                retention,
                 "acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])",
                 "acks = job.position",
             ),
@@ -504,7 +494,7 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 attempts,
-                "if job.run is None or hello.run != job.run[0]:\n        job.drop",
+                "if job.run is None or hello.run != job.run[0] or job.settings.batches:\n        job.drop",
                 "if job.run is None:\n        job.drop",
             ),
             Edit(attempts, "if job.run is None or waiting.hello.run != job.run[0]:", "if job.run is None:"),
@@ -670,7 +660,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "restored-sequences-begin-anew": Mutant(
         "section 9: in a range the sequences go on where the snapshot stood",
-        (Edit(channels, "self._expected = named.sequence if self.ranges or self.ended else 0", "self._expected = 0"),),
+        (Edit(channels, "self._expected = named.sequence if self.ranges else 0", "self._expected = 0"),),
         "pair-backlog",
     ),
     "range-forgotten-at-its-barrier": Mutant(
@@ -822,15 +812,9 @@ MUTANTS: dict[str, Mutant] = {
         (Edit(running, "self.told_ended = self.inputs.told_ended", "self.told_ended = False"),),
         "pair-brief",
     ),
-    "snapshot-ahead-of-the-end": Mutant(
-        "section 9: between the last end and end_inputs no snapshot is taken",
-        (
-            Edit(
-                alignment,
-                "    if inputs.channels and inputs.ended and not running.told_ended:\n        return []\n",
-                "",
-            ),
-        ),
+    "ended-is-told": Mutant(
+        "section 9: that the inputs have ended says nothing of whether the user has been told",
+        (Edit(alignment, "inputs_ended=running.told_ended", "inputs_ended=running.inputs.ended"),),
         "pair-brief",
     ),
     # ---- the coordinator's side
@@ -859,19 +843,20 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.9: data partitions are truncated below every range that a kept checkpoint names",
         (
             Edit(
-                checkpoints,
+                retention,
                 "needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint is last]",
                 "needed = [max((s.begin for s in position.segments), default=0)] if checkpoint is last else []",
             ),
-            Edit(checkpoints, "{partition: min(needed) for", "{partition: max(needed) for"),
+            Edit(retention, "{partition: min(needed) for", "{partition: max(needed) for"),
         ),
         "pair-unaligned",
     ),
     "open-data-truncated": Mutant(
         "section 7.9: data partitions are truncated below the last completed checkpoint's positions",
-        (Edit(checkpoints, "{partition: min(needed) for", "{partition: max(needed) for"),),
+        (Edit(retention, "{partition: min(needed) for", "{partition: max(needed) for"),),
         "pair",
     ),
+    **QUERY_MUTANTS,
 }
 
 

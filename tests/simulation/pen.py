@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 from penstock.schemas.errors import AppendFailed
@@ -22,12 +22,20 @@ class Pen:
         self._writer = transport.writer()
         self.queues: dict[Partition, deque[Queued]] = {}
         self.failure: str | None = None
+        self._appended: Counter[Partition] = Counter()
+        self._settled: Counter[Partition] = Counter()
+
+    def all_settled(self) -> Callable[[], bool]:
+        """Tells, then or later, whether everything appended up to now has its outcome."""
+        appended = dict(self._appended)
+        return lambda: all(self._settled[partition] >= count for partition, count in appended.items())
 
     def append(self, partition: Partition, value: bytes, key: bytes | None, outcome: Outcome | None) -> None:
         if self.failure is not None:
             if outcome is not None:
                 outcome(None, AppendFailed(f"an earlier append failed: {self.failure}"))
             return
+        self._appended[partition] += 1
         self.queues.setdefault(partition, deque()).append((value, key, outcome))
 
     def waiting(self) -> list[Partition]:
@@ -36,6 +44,7 @@ class Pen:
     def flush(self, partition: Partition) -> None:
         """The oldest record reaches the log."""
         value, key, outcome = self.queues[partition].popleft()
+        self._settled[partition] += 1
         offsets: list[int] = []
         self._writer.append(partition, value, key, lambda offset, _: offsets.append(offset or 0))
         if outcome is not None:
@@ -50,6 +59,7 @@ class Pen:
         else:
             _, _, outcome = self.queues[partition].popleft()
         lost, self.queues[partition] = self.queues[partition], deque()
+        self._settled[partition] = self._appended[partition]
         self.failure = f"{partition} was refused"
         for one in (outcome, *(later for _, _, later in lost)):
             if one is not None:
@@ -62,5 +72,6 @@ class Pen:
             keep = len(queue) if rng is None else rng.randint(0, len(queue))
             rest.queues[partition] = deque((value, key, None) for value, key, _ in list(queue)[:keep])
         self.queues.clear()
+        self._settled = self._appended
         self.failure = "closed"
         return rest

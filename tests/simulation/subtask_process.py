@@ -25,10 +25,10 @@ from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import LogRecord
 
 from .backlog import BURST_MAX, Stalls
-from .checks import Violation
 from .configs import HEARTBEAT_S, HEARTBEAT_TIMEOUT_S, START_TIMEOUT_S
 from .faults import Fault
 from .pen import Outcome, Pen
+from .violations import Violation
 
 if TYPE_CHECKING:
     from .world import Action, World

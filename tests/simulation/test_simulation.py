@@ -18,13 +18,14 @@ from tests.simulation.configs import CONFIGS, Shape
 from tests.simulation.mutants import MUTANTS, Notice, mutated, notice
 from tests.simulation.run import explained, simulate
 
-FIRST_SEED, SEEDS, SEEDS_OF_GRAPHS = 1000, 40, 8
+FIRST_SEED, SEEDS, SEEDS_OF_GRAPHS, SEEDS_OF_QUERIES = 1000, 40, 8, 30
 DEADLINE_S = 280
 
 
 def seeds_of(name: str, round_: int) -> range:
     """Fewer where operators feed one another: one of these takes as long as several of the others."""
     count = SEEDS if CONFIGS[name].shape is Shape.NONE else SEEDS_OF_GRAPHS
+    count = SEEDS_OF_QUERIES if CONFIGS[name].batches else count
     return range(FIRST_SEED + round_ * count, FIRST_SEED + (round_ + 1) * count)
 
 

@@ -11,7 +11,7 @@ from penstock.schemas.errors import Backpressure
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 
-from .checks import Violation
+from .violations import Violation
 
 if TYPE_CHECKING:
     from .coordinator_process import CoordinatorProcess
@@ -103,6 +103,8 @@ class NumberedCoordinator(OperatorCoordinator):
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         self._maybe_raise("execution_attempt_ready")
         self.gateways[subtask], self.live[subtask] = gateway, attempt
+        if self.world.config.batches:
+            self.world.checks.query.attached(self.process)
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
         self.live.pop(subtask, None)

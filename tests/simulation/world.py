@@ -12,12 +12,13 @@ from typing import Any
 from penstock.schemas.acks import Command, CommandKind, FailureHint, RunStarted
 from penstock.schemas.codec import encode
 from penstock.schemas.ids import SubtaskId
+from penstock.spark_integration.streaming.offsets import StreamOffset
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import LogRecord, Partition
 
 from .backlog import strikes
-from .checks import Checks, Violation
+from .checks import Checks
 from .configs import (
     DRAIN_STEPS_MAX,
     HEARTBEAT_TIMEOUT_S,
@@ -31,7 +32,13 @@ from .configs import (
 from .coordinator_process import CoordinatorProcess
 from .faults import Fault
 from .pen import Pen
+from .planner_process import PlannerProcess
+from .query_process import QueryProcess
+from .spark_folders import SparkFolders
 from .subtask_process import SubtaskProcess
+from .violations import Violation
+
+Process = CoordinatorProcess | SubtaskProcess | QueryProcess | PlannerProcess
 
 Action = Any
 """(weight, what to call, its arguments...)"""
@@ -75,6 +82,7 @@ class World:
         self.transport.create_topics(self.settings.topic_specs)
         self.acks = Partition(self.settings.topics.acks, 0)
         topics = self.settings.topics
+        self.life = self.transport.describe_topics([topics.checkpoints])[topics.checkpoints].topic_id
         self._event_partitions = {s: Partition(topics.events(s.operator), s.index) for s in self.settings.subtasks()}
         self.stored: dict[str, bytes] = {}
         self._stored_ever: set[str] = set()
@@ -83,6 +91,14 @@ class World:
         """Events whose futures have settled as handled."""
         self.coordinators: list[CoordinatorProcess] = []
         self.instances: list[SubtaskProcess] = []
+        self.queries: list[QueryProcess] = []
+        self.planners: list[PlannerProcess] = []
+        """Those whose query is gone."""
+        self.announced_planners: list[PlannerProcess] = []
+        """By their runs' offsets."""
+        self.fresh = config.batches and (config.fresh > 0 or self.rng.random() < 0.5)
+        """The query's option, which counts where Spark has no checkpoint."""
+        self.folders = self._new_folders()
         self.adrift: list[Pen] = []
         """Records of processes that are gone, still on their way."""
         self.side = Pen(self.transport)
@@ -94,7 +110,8 @@ class World:
         self._gone: set[SubtaskId] = set()
         """Whose task of the newest run has returned normally."""
         self.checks = Checks(self)
-        self.new_run()
+        if not config.batches:
+            self.new_run()
 
     # ---- what everybody needs
 
@@ -177,7 +194,7 @@ class World:
         """A finished job stays finished; one that was stopped is started again, as another run."""
         if finished:
             self.finished = True
-        else:
+        elif not self.config.batches:
             self.new_run()
 
     def job_is_over(self) -> None:
@@ -215,6 +232,47 @@ class World:
     def _spawn(self, subtask: SubtaskId) -> None:
         self.instances.append(SubtaskProcess(self, subtask, self.run, len(self.instances) + 1))
 
+    # ---- queries
+
+    def _new_folders(self) -> SparkFolders:
+        topics = self.settings.topics
+        job = f"{topics.prefix}.{topics.job}"
+        return SparkFolders(StreamOffset(job, self.settings.operators[0].name, self.life))
+
+    def announced(self, planner: PlannerProcess) -> None:
+        self.announced_planners.append(planner)
+        self.announced_planners.sort(key=lambda p: -1 if p.run_offset is None else p.run_offset)
+
+    def _spawn_query(self) -> None:
+        alone = not any(query.alive for query in self.queries)
+        if alone and self.folders.newest_committed >= 0 and self.chance(0.3 * self.config.lost_commits):
+            self.trace(f"the commit of batch {self.folders.newest_committed} is LOST")
+            self.folders.lose_last_commit()
+        self.queries.append(QueryProcess(self, len(self.queries) + 1))
+        self.trace(f"{self.queries[-1]} is started")
+
+    def _begin_anew(self) -> None:
+        """Somebody deletes Spark's checkpoint, and starts the query with the option fresh."""
+        self.trace("Spark's checkpoint is DELETED")
+        for query in self.queries:
+            if query.alive:
+                query.crash()
+        self.folders = self._new_folders()
+        self.checks.query.begin_anew()
+        self.announced_planners.clear()
+
+    def _query_actions(self) -> list[Action]:
+        acts = list[Any]()
+        living = [query for query in self.queries if query.alive]
+        if not living:
+            acts.append((2.0, self._spawn_query))
+        elif len(living) < 3 and self.faulty and self.rate and (self.folders.newest >= 0 or not self.fresh):
+            # Two that begin anew in one folder at once would each throw away what the other has done.
+            acts.append(Fault(0.05 * self.rate * self.config.twins, self._spawn_query))
+        if self.faulty and self.rate:
+            acts.append(Fault(0.02 * self.rate * self.config.fresh, self._begin_anew))
+        return acts
+
     def _command(self, kind: CommandKind) -> None:
         name = f"command-{len(self.commands) + 1}"
         self.commands[name] = kind
@@ -240,9 +298,9 @@ class World:
 
     # ---- the scheduler
 
-    def processes(self) -> list[CoordinatorProcess | SubtaskProcess]:
+    def processes(self) -> list[Process]:
         """Those that are alive."""
-        everybody: list[CoordinatorProcess | SubtaskProcess] = [*self.coordinators, *self.instances]
+        everybody: list[Process] = [*self.coordinators, *self.instances, *self.queries, *self.planners]
         return [process for process in everybody if process.alive]
 
     def actions(self) -> list[Action]:
@@ -258,7 +316,9 @@ class World:
                 acts.append((2.0, self.spawn_coordinator))
             elif len(living) < 3 and faults:
                 acts.append(Fault(0.05 * faults * self.config.coordinator_faults, self.spawn_coordinator))
-        for subtask in self.settings.subtasks():
+        if self.config.batches:
+            acts += self._query_actions()
+        for subtask in () if self.config.batches else self.settings.subtasks():
             mine = [i for i in self.instances if i.alive and i.subtask == subtask]
             needed = subtask not in self._gone and not self.finished
             if needed and not any(i.run == self.run and not i.given_up for i in mine):

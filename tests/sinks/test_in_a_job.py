@@ -17,7 +17,7 @@ from penstock.transport.memory import MemoryBroker, MemoryTransport
 
 from .driving import records
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 RECORDS = 300
 
 

@@ -24,7 +24,7 @@ from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
 from tests.rounds import rounds
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 EVENTS = {"fast": 200, "slow": 10}
 PACE_S = {"fast": 0.001, "slow": 0.1}
 SUBTASKS = 2

@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from penstock import CheckpointSettings, Context, Idle, Job, OperatorCoordinator, RestartStrategy, Subtask
 from penstock.spark_integration import JobHandle
 
 CHECKPOINT = CheckpointSettings(interval=0.2)
 TICK_S = 0.01
+
+
+def cluster_session(master: str, warehouse: str, more: Mapping[str, str] = MappingProxyType({})) -> SparkSession:
+    """A session on a cluster that grows no web pages, and starts a task again as often as it takes."""
+    settings = {
+        "spark.task.maxFailures": "1000000",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "2",
+        "spark.python.daemon.module": "penstock.spark_integration.daemon",
+        "spark.sql.warehouse.dir": warehouse,
+        **more,
+    }
+    builder = SparkSession.builder.master(master).appName("penstock-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 class Teller(OperatorCoordinator):

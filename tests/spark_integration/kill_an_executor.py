@@ -12,8 +12,6 @@ import sys
 import time
 from pathlib import Path
 
-from pyspark.sql import SparkSession
-
 from penstock.spark_integration import run
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -35,20 +33,7 @@ def executor_of(worker: int) -> int:
 
 
 def main(bootstrap: str, warehouse: str, master: str) -> None:
-    settings = {
-        "spark.task.maxFailures": "1000000",
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.python.daemon.module": "penstock.spark_integration.daemon",
-        "spark.sql.warehouse.dir": warehouse,
-    }
-    builder = SparkSession.builder.master(master).appName("penstock-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = jobs.cluster_session(master, warehouse)
     job = jobs.counting_job(
         master.partition("[")[0].partition(":")[0] + "-cluster", limit=1000, batch=2, subtask=CounterInMain
     )

@@ -149,6 +149,6 @@ for slots in (3, 2):
     spark.stop()
 """
     ran = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=360, check=True
     )
     assert ran.stdout.split() == ["3", "2"]

@@ -22,7 +22,7 @@ from penstock.broker import EmbeddedBroker
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PROGRAM = Path(__file__).with_name("kill_an_executor.py")
-UP_S = 60.0
+UP_S = 180.0
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def kill_an_executor(master: str, broker: EmbeddedBroker, folder: Path, environm
         env=environment,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=720,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr[-8000:]

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
-DEADLINE_S = 120.0
+DEADLINE_S = 360.0
 TRACE_VARIABLE = "PENSTOCK_SOAK_TRACE"
 """Set to anything: driver and workers log every step into the round's folder, which is kept when the round fails."""
 EXACT = {operator: [list(range(total))] * SUBTASKS for operator, total in EVENTS.items()}

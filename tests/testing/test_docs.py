@@ -24,7 +24,7 @@ def test_the_blocks_pass_one_after_the_other_in_a_folder_of_their_own(tmp_path: 
     (tmp_path / "test_mine.py").write_text("\n\n".join(BLOCKS))
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False,
+        cwd=tmp_path, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     wanted = sum(block.count("def test_") for block in BLOCKS) + 2  # one of them under three seeds

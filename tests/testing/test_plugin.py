@@ -48,7 +48,7 @@ def run_pytest(tmp_path: Path) -> Pytest:
         environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options, "test_mine.py"],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=360, check=False,
         )  # fmt: skip
         assert done.returncode == ending, done.stdout + done.stderr
         return done.stdout

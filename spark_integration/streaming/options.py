@@ -1,0 +1,147 @@
+"""The source's options, as a user gives them to ``spark.readStream``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...schemas.errors import ConfigurationError
+from ...schemas.ids import checked_name
+from ...schemas.settings import OperatorSettings
+from ...schemas.topics import DEFAULT_PREFIX, TopicNames
+from ...transport.kafka import KafkaConfig
+from .event_types import EventType, event_type
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+_KAFKA = "kafka."
+_KNOWN = (
+    "job",
+    "operator",
+    "prefix",
+    "fresh",
+    "coordinatorTimeout",
+    "maxWait",
+    "checkpointEveryTrigger",
+    "maxHeldBytes",
+    "eventSchema",
+)
+_SECRETS = "clientSettingsSecret"
+"""All client settings in one option, in JSON. Spark shows a plan's options; it hides what is called a secret, but knows
+few of the settings that are one."""
+
+COORDINATOR_TIMEOUT_S = 120.0
+MAX_WAIT_S = 1.0
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Checked options. ``repr`` never shows the value of a client setting."""
+
+    topics: TopicNames
+    operator: str
+    kafka: KafkaConfig
+    fresh: bool = False
+    """With a new Spark checkpoint: begin anew, whatever checkpoints the job has."""
+    coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S
+    """Seconds that the coordinator may take for an answer, and the broker for the next record."""
+    max_wait_s: float = MAX_WAIT_S
+    """Seconds that the planning of a batch waits for an event."""
+    event_schema: str | None = None
+    """The codec's Avro schema in JSON; None: bytes."""
+    checkpoint_every_trigger: bool = False
+    """A batch has a checkpoint also where the coordinator has sent nothing: rows of another source can have answers."""
+    max_held_bytes: int = OperatorSettings("default", 1).max_held_bytes
+    """The operator's: what a batch may send to its coordinator."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Raises ConfigurationError for an option that is missing, unknown or wrong."""
+        given = {name.lower(): value for name, value in options.items()}
+        hidden = json.loads(given.pop(_SECRETS.lower(), "{}"))
+        known = {name.lower() for name in _KNOWN}
+        for name in given:
+            if name not in known and not name.startswith(_KAFKA):
+                raise ConfigurationError(
+                    f"the penstock source has no option {name!r}; it has {', '.join(_KNOWN)}, and client settings as"
+                    f" {_KAFKA}<name>, {BOOTSTRAP} first of all"
+                )
+        client_settings = {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
+        client_settings = {**hidden, **client_settings}
+        bootstrap = client_settings.pop("bootstrap.servers", "")
+        if not bootstrap.strip():
+            raise ConfigurationError(f"the option {BOOTSTRAP!r} is missing: give host:port of the Kafka broker")
+        return cls(
+            TopicNames(given.get("prefix", DEFAULT_PREFIX), _required(given, "job")),
+            checked_name("option 'operator'", _required(given, "operator")),
+            KafkaConfig(bootstrap, client_settings),
+            _flag(given, "fresh"),
+            _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
+            _seconds(given, "maxWait", MAX_WAIT_S, least=0.0),
+            given.get("eventschema") or None,
+            _flag(given, "checkpointEveryTrigger"),
+            _bytes(given, "maxHeldBytes", cls.max_held_bytes),
+        )
+
+    def to_options(self) -> dict[str, str]:
+        """What :meth:`parse` makes these of."""
+        options = {
+            "job": self.topics.job,
+            "operator": self.operator,
+            "prefix": self.topics.prefix,
+            "fresh": str(self.fresh).lower(),
+            "coordinatorTimeout": repr(self.coordinator_timeout_s),
+            "maxWait": repr(self.max_wait_s),
+            "checkpointEveryTrigger": str(self.checkpoint_every_trigger).lower(),
+            "maxHeldBytes": str(self.max_held_bytes),
+            BOOTSTRAP: self.kafka.bootstrap,
+        }
+        if self.kafka.client_settings:
+            options[_SECRETS] = json.dumps(self.kafka.client_settings)
+        if self.event_schema is not None:
+            options["eventSchema"] = self.event_schema
+        return options
+
+    @property
+    def job(self) -> str:
+        """As offsets name it."""
+        return f"{self.topics.prefix}.{self.topics.job}"
+
+    def event(self) -> EventType:
+        return event_type(self.event_schema)
+
+
+def _required(given: Mapping[str, str], name: str) -> str:
+    if name not in given:
+        raise ConfigurationError(
+            f"the option {name!r} is missing: .option({name!r}, ...) names the {name} to read from"
+        )
+    return given[name]
+
+
+def _flag(given: Mapping[str, str], name: str) -> bool:
+    text = given.get(name.lower(), "false").strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigurationError(f"the option {name!r} is {text!r}; it must be 'true' or 'false'")
+    return text == "true"
+
+
+def _seconds(given: Mapping[str, str], name: str, default: float, *, least: float) -> float:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not math.isfinite(seconds) or seconds < least:
+        raise ConfigurationError(f"the option {name!r} is {text!r}; it must be a number of seconds, at least {least:g}")
+    return seconds
+
+
+def _bytes(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower(), str(default))
+    if not text.isdecimal() or int(text) < 1:
+        raise ConfigurationError(f"the option {name!r} is {text!r}; it must be a number of bytes, at least 1")
+    return int(text)

@@ -1,0 +1,152 @@
+"""The Python data source ``penstock``: an operator's events as a streaming DataFrame.
+
+Spark makes it in the driver, plans with it in one process and reads with it in others. What runs where:
+``latestOffset`` and ``partitions`` in the planner's process, ``read`` in a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from ...schemas.errors import ConfigurationError
+from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.status import BatchOutcome
+from ...transport.kafka import KafkaTransport
+from ...transport.ports import Transport
+from .offsets import StreamOffset
+from .options import SourceOptions
+from .reading import EventsRange, columns, read_range
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from .planner import Planner
+
+NAME = "penstock"
+
+MakeTransport = Callable[[], Transport]
+
+
+class PenstockSource(DataSource):
+    """``spark.readStream.format("penstock")``; its options are those of :class:`.options.SourceOptions`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._parsed = SourceOptions.parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return NAME
+
+    def schema(self) -> StructType:
+        return columns(self._parsed.event())
+
+    def reader(self, schema: StructType) -> Any:
+        raise ConfigurationError("the penstock source is a stream: use spark.readStream, and not spark.read")
+
+    def streamReader(self, schema: StructType) -> StreamReader:
+        own = self.schema()
+        if schema != own:
+            raise ConfigurationError(
+                f"the penstock source has columns of its own ({own.simpleString()}): leave .schema(...) out, and choose"
+                " columns behind it with select"
+            )
+        return StreamReader(self._parsed)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's source. Spark makes it twice and pickles one of them, so it holds no handle until it is asked."""
+
+    def __init__(self, options: SourceOptions, make_transport: MakeTransport | None = None) -> None:
+        self._options = options
+        self._make_transport = make_transport or partial(KafkaTransport.from_config, options.kafka)
+        self._planner: Planner | None = None
+        self._available_now = False
+        self._last: int | None = None
+        """With available-now: checkpoint of the query's one new batch, once it has been planned."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._options, self._make_transport)
+
+    # ---- in the planner's process
+
+    def initialOffset(self) -> dict[str, Any]:
+        options = self._options
+        return StreamOffset(options.job, options.operator, self._planned_with().history()).to_dict()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
+        """Plans the batch behind ``start``, which Spark has committed: the same offset where there is nothing new.
+
+        A batch is a checkpoint and so has no limit: what the coordinator has sent until its cut.
+        """
+        planner, offset = self._planned_with(), self._own(start)
+        if self._available_now and self._last is not None:
+            if offset.checkpoint == self._last != NO_CHECKPOINT:
+                planner.committed(offset.checkpoint)  # nobody will plan behind it
+            return start
+        planned = planner.plan(offset.checkpoint)
+        nothing = planned.outcome is BatchOutcome.NOTHING
+        self._last = offset.checkpoint if nothing else planned.checkpoint_id
+        return start if nothing else offset.followed_by(planned).to_dict()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on one batch is planned, with what the coordinator has sent until then."""
+        self._available_now, self._last = True, None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """One per subtask, from ``end`` alone: a batch that runs again reads the same events."""
+        if start == end:
+            return []
+        begin, offset = self._own(start), self._own(end)
+        offset.require_predecessor(begin)
+        topic = self._options.topics.events(offset.operator)
+        return [
+            EventsRange(topic, subtask, part.begin, part.end, part.sequence, offset.epoch, offset.checkpoint)
+            for subtask, part in enumerate(offset.partitions)
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Nothing: Spark calls it after the next batch has been planned, and that has said the same."""
+
+    def stop(self) -> None:
+        planner, self._planner = self._planner, None
+        if planner is not None:
+            planner.close()
+
+    # ---- in a task
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        assert isinstance(partition, EventsRange)
+        transport = self._make_transport()
+        try:
+            yield from read_range(transport, partition, self._options.event(), self._options.coordinator_timeout_s)
+        finally:
+            transport.close()
+
+    # ---- the parts
+
+    def _planned_with(self) -> Planner:
+        if self._planner is None:
+            from .planner import Planner  # tasks need none, and each may be a process of its own that imports this
+
+            options = self._options
+            self._planner = Planner(
+                self._make_transport,
+                options.topics,
+                options.operator,
+                fresh=options.fresh,
+                always=options.checkpoint_every_trigger,
+                wait_s=options.max_wait_s,
+                timeout_s=options.coordinator_timeout_s,
+            )
+        return self._planner
+
+    def _own(self, stored: Mapping[str, Any]) -> StreamOffset:
+        offset = StreamOffset.parse(stored)
+        offset.require(self._options.job, self._options.operator, self._planned_with().history())
+        return offset

@@ -1,0 +1,52 @@
+"""The page about Structured Streaming runs as it stands."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.broker import EmbeddedBroker
+from penstock.spark_integration.streaming.options import BOOTSTRAP, SourceOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PAGE = (Path(__file__).parents[3] / "docs" / "structured-streaming.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_query_of_the_page_gets_its_rules_and_what_is_asked_for(
+    spark: SparkSession, kafka_broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = ModuleType("rules")
+    monkeypatch.setitem(sys.modules, "rules", rules)
+    exec(BLOCKS[0], vars(rules))
+    seen: list[tuple[Any, ...]] = []
+
+    def apply(batch: DataFrame, batch_id: int) -> None:
+        seen.extend(sorted(tuple(row)[0:1] + tuple(row)[2:] for row in batch.collect()))
+        if batch_id == 0:
+            handle.request("rules", rules.Rule("DL", 45))  # type: ignore[attr-defined]
+        else:
+            raise LookupError("enough")
+
+    handle = penstock.spark_integration.stream(spark, rules.job, broker=kafka_broker.bootstrap)  # type: ignore[attr-defined]
+    monkeypatch.setattr(penstock.spark_integration, "stream", lambda *_, **__: handle)
+    with pytest.raises(Exception, match="enough"):
+        exec(BLOCKS[1], {"spark": spark, "apply": apply, "folder": str(tmp_path)})
+    assert seen == [(0, "AA", 30), (1, "AA", 30), (0, "DL", 45), (1, "DL", 45)]
+
+
+def test_the_page_names_every_option() -> None:
+    table = PAGE[PAGE.index("### Options") : PAGE.index("## What a batch is")]
+    given = {"job": "j", "operator": "o", BOOTSTRAP: "b:1", "eventSchema": '"string"'}
+    for name in SourceOptions.parse(given).to_options():
+        assert f"`{name}`" in table, name
