@@ -20,8 +20,10 @@ from penstock.broker import EmbeddedBroker
 from .alignment import HeldUp, hold_up
 from .data_channels import channel_figures
 from .events import Figure, latency_figures, throughput_figures
+from .streaming import PARTS as BATCH_PARTS
+from .streaming import Floor, streaming_figures
 
-PARTS = ("events", "channels", "alignment", "latency")
+PARTS = ("events", "channels", "alignment", "latency", "streaming")
 HELD_UP_RECORDS = 1_002_000
 """A million, in whole frames."""
 
@@ -33,14 +35,17 @@ def main() -> None:
     parser.add_argument("--latencies", type=int, default=500, help="round trips per latency run")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--kafka-jars", help="jars of Spark's Kafka source, by commas; without them Maven is asked")
     chosen = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 180)
     began, load_before = time.monotonic(), os.getloadavg()
-    figures, held_up = measured(chosen, console)
+    figures, held_up, floors = measured(chosen, console)
     if figures:
         console.print(_table(figures))
     for run in held_up:
         console.print(_memory_table(run))
+    if floors:
+        console.print(_floor_table(floors))
     document = {
         "machine": platform.platform(),
         "cpus": os.cpu_count(),
@@ -49,16 +54,18 @@ def main() -> None:
         "seconds": round(time.monotonic() - began),
         "figures": [{**asdict(f), "ratio": f.ratio} for f in figures],
         "alignment": [_as_json(run) for run in held_up],
+        "micro-batches": [asdict(floor) for floor in floors],
     }
     console.print(f"load average before: {load_before}; beside other work these figures are worthless")
     if chosen.json:
         chosen.json.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def measured(chosen: argparse.Namespace, console: Console) -> tuple[list[Figure], list[HeldUp]]:
+def measured(chosen: argparse.Namespace, console: Console) -> tuple[list[Figure], list[HeldUp], list[Floor]]:
     parts = chosen.only or PARTS
     figures: list[Figure] = []
     held_up: list[HeldUp] = []
+    floors: list[Floor] = []
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(folder) as broker:
         if "events" in parts:
             for parallelism in (1, 4):
@@ -74,7 +81,13 @@ def measured(chosen: argparse.Namespace, console: Console) -> tuple[list[Figure]
         if "latency" in parts:
             console.print("measuring latency ...")
             figures += latency_figures(broker.bootstrap, chosen.latencies)
-    return figures, held_up
+        if "streaming" in parts:
+            console.print("measuring Structured Streaming ...")
+            of_queries, floors = streaming_figures(
+                broker.bootstrap, chosen.events, chosen.latencies, chosen.repeats, chosen.kafka_jars
+            )
+            figures += of_queries
+    return figures, held_up, floors
 
 
 def _table(figures: list[Figure]) -> Table:
@@ -83,6 +96,13 @@ def _table(figures: list[Figure]) -> Table:
         table.add_row(
             f.name, f.definition, f"{f.value:,.2f} {f.unit}", f"{f.raw:,.2f}", f.raw_definition, f"{f.ratio:.2f}"
         )
+    return table
+
+
+def _floor_table(floors: list[Floor]) -> Table:
+    table = Table("source", "partitions", *BATCH_PARTS, title="a micro-batch of one event: medians, in ms")
+    for floor in floors:
+        table.add_row(floor.source, str(floor.partitions), *(f"{floor.parts[part]:.0f}" for part in BATCH_PARTS))
     return table
 
 

@@ -1,0 +1,303 @@
+"""Micro-batches of the penstock source beside Spark's rate and Kafka sources, and beside the least Python source."""
+
+from __future__ import annotations
+
+import random
+import statistics
+import struct
+import sys
+import tempfile
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql import functions as F
+
+from penstock.spark_integration import local_session
+
+from .events import SIZE, Figure, _quantile
+from .query_sources import FRAME, Groups, KafkaTopic, penstock_query, trickling, trivial_stream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SLOTS = 4
+KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
+"""Of a batch, as Spark's progress has them; the last one is the whole."""
+WARM_UP_BATCHES = 10
+INTERVAL_S = 0.01
+"""Between two events, where they come steadily."""
+DEADLINE_S = 300.0
+_STAMP = struct.Struct("<d")
+_LOOK_S = 0.05
+
+Opened = Callable[[], Any]
+"""Makes a context manager that gives a streaming DataFrame, filled meanwhile."""
+
+
+@dataclass(frozen=True)
+class Floor:
+    """Median milliseconds of each part of a batch that has next to nothing in it."""
+
+    source: str
+    partitions: int
+    parts: dict[str, float]
+
+    @property
+    def whole(self) -> float:
+        return self.parts["triggerExecution"]
+
+
+@dataclass
+class Session:
+    spark: SparkSession
+    has_kafka: bool
+
+
+@contextmanager
+def session(kafka_jars: str | None) -> Iterator[Session]:
+    """Spark with its Kafka source, or without where that cannot be resolved: said on stderr."""
+    wanted = {"spark.jars": kafka_jars} if kafka_jars else {"spark.jars.packages": KAFKA_PACKAGE}
+    own = {"spark.python.worker.reuse": "true", "spark.sql.shuffle.partitions": "4"}
+    try:
+        spark, has_kafka = local_session(SLOTS, "penstock-benchmarks", **own, **wanted), True
+    except Exception as error:
+        print(f"without Spark's Kafka source: {wanted} gave {type(error).__name__}: {error}", file=sys.stderr)
+        spark, has_kafka = local_session(SLOTS, "penstock-benchmarks", **own), False
+    try:
+        yield Session(spark, has_kafka)
+    finally:
+        spark.stop()
+
+
+# ---- the floor
+
+
+def floors(at: Session, bootstrap: str, partitions: int, batches: int, repeats: int) -> list[Floor]:
+    """Medians over ``repeats`` of the medians over the batches of a query, the sources by turns."""
+    spark = at.spark
+    sources: dict[str, Opened] = {
+        "rate-micro-batch": partial(_rate, spark, partitions),
+        "the least Python source": partial(_trivial, spark, partitions, 1),
+        "penstock": partial(_penstock, spark, bootstrap, Groups(partitions, 1, SIZE, subtasks=1)),
+    }
+    if at.has_kafka:
+        sources["Kafka"] = partial(_kafka_trickle, spark, bootstrap, partitions)
+    runs: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for _ in range(repeats):
+        for name, opened in sources.items():
+            with opened() as frame:
+                progress = _progress(frame, batches + WARM_UP_BATCHES)[WARM_UP_BATCHES:]
+            runs[name].append(_medians([p.durationMs for p in progress]))
+    return [Floor(name, partitions, _medians(of_runs)) for name, of_runs in runs.items()]
+
+
+def _medians(durations: list[dict[str, Any]]) -> dict[str, float]:
+    return {part: statistics.median(d.get(part, 0) for d in durations) for part in PARTS}
+
+
+@contextmanager
+def _rate(spark: SparkSession, partitions: int) -> Iterator[DataFrame]:
+    yield spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=partitions).load()
+
+
+@contextmanager
+def _trivial(spark: SparkSession, partitions: int, count: int) -> Iterator[DataFrame]:
+    yield trivial_stream(spark, partitions, count, SIZE)
+
+
+@contextmanager
+def _penstock(spark: SparkSession, bootstrap: str, coordinator: Groups) -> Iterator[DataFrame]:
+    with penstock_query(spark, bootstrap, coordinator) as handle:
+        yield handle.read_stream()
+
+
+@contextmanager
+def _kafka_trickle(spark: SparkSession, bootstrap: str, partitions: int) -> Iterator[DataFrame]:
+    topic = KafkaTopic(bootstrap, partitions)
+    with trickling(topic.send, 2 * INTERVAL_S, lambda: bytes(SIZE)):
+        yield topic.stream(spark)
+    topic.flush()
+
+
+def _progress(frame: DataFrame, batches: int) -> list[Any]:
+    """Of so many batches of a query into Spark's noop sink, as soon as each trigger may be."""
+    with tempfile.TemporaryDirectory() as folder:
+        query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
+        try:
+            return _wait(query, lambda: [p for p in query.recentProgress if p.numInputRows], batches)
+        finally:
+            query.stop()
+
+
+def _wait(query: Any, seen: Callable[[], list[Any]], count: int) -> list[Any]:
+    deadline = time.monotonic() + DEADLINE_S
+    while len(found := seen()) < count:
+        if not query.isActive:
+            raise RuntimeError(f"the query has ended: {query.exception()}")
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{len(found)} of {count} within {DEADLINE_S:g} s: {query.status}")
+        time.sleep(_LOOK_S)
+    return found[:count]
+
+
+# ---- from an event to its row
+
+
+def row_latencies(at: Session, bootstrap: str, count: int, idle: bool) -> dict[str, list[float]]:
+    """Seconds from sending an event to its row in foreachBatch, by source.
+
+    ``idle``: one event at a time, at a random moment of a query that has nothing to do. Else one each INTERVAL_S.
+    """
+    found = {}
+    coordinator = Groups(1, 0, SIZE)
+    with penstock_query(at.spark, bootstrap, coordinator) as handle:
+        found["penstock"] = _latencies(
+            handle.read_stream().select("event"),
+            coordinator.send_one, coordinator.ready, count, idle,
+        )  # fmt: skip
+    if at.has_kafka:
+        topic, ready = KafkaTopic(bootstrap, 1), threading.Event()
+        ready.set()
+        found["Kafka"] = _latencies(topic.stream(at.spark).select("value"), topic.send, ready, count, idle)
+    return found
+
+
+def _latencies(
+    frame: DataFrame, send: Callable[[bytes], object], ready: threading.Event, count: int, idle: bool
+) -> list[float]:
+    taken: list[float] = []
+
+    def write(rows: DataFrame, _: int) -> None:
+        stamps = [_STAMP.unpack_from(row[0])[0] for row in rows.collect()]
+        now = time.monotonic()
+        taken.extend(now - stamp for stamp in stamps)
+
+    def stamped() -> bytes:
+        return _STAMP.pack(time.monotonic()).ljust(SIZE, b"\0")
+
+    with tempfile.TemporaryDirectory() as folder:
+        query = frame.writeStream.foreachBatch(write).option("checkpointLocation", folder).start()
+        try:
+            if not ready.wait(DEADLINE_S):
+                raise TimeoutError("the query has not attached")
+            if idle:
+                for n in range(count + WARM_UP_BATCHES):
+                    time.sleep(random.uniform(0.5, 0.7))
+                    send(stamped())
+                    _wait(query, lambda: taken, n + 1)
+                warm_up = WARM_UP_BATCHES
+            else:
+                warm_up = int(5 / INTERVAL_S)
+                with trickling(send, INTERVAL_S, stamped):
+                    _wait(query, lambda: taken, count + warm_up)
+            return taken[warm_up : count + warm_up]
+        finally:
+            query.stop()
+
+
+# ---- rows per second
+
+
+def rows_per_second(at: Session, bootstrap: str, parallelism: int, rows: int, repeats: int) -> dict[str, float]:
+    """Rows of a batch by the time of its addBatch, into the noop sink: the median of so many batches, by source.
+
+    The first one is left out: in it processes start. The backlog stands in the log before the batch begins.
+    """
+    spark, each = at.spark, rows // parallelism
+    count = repeats + 1
+    coordinator = Groups(parallelism, each, SIZE)
+    sources: dict[str, Opened] = {
+        "penstock": partial(_penstock, spark, bootstrap, coordinator),
+        "the least Python source": partial(_trivial, spark, parallelism, each),
+    }
+    if at.has_kafka:
+        sources["Kafka, one record per event"] = partial(_kafka_filled, spark, bootstrap, parallelism, each, count)
+        sources["Kafka, frames"] = partial(_kafka_frames, spark, bootstrap, parallelism, each, count)
+    found = {}
+    for name, opened in sources.items():
+        with opened() as frame:
+            batches = _progress(frame, count)[1:]
+        rows_of = FRAME if name == "Kafka, frames" else 1
+        found[name] = statistics.median(
+            p.numInputRows * rows_of * 1000 / max(1, p.durationMs["addBatch"]) for p in batches
+        )
+    return found
+
+
+@contextmanager
+def _kafka_filled(spark: SparkSession, bootstrap: str, partitions: int, each: int, batches: int) -> Iterator[DataFrame]:
+    topic = KafkaTopic(bootstrap, partitions)
+    topic.fill(each * batches, bytes(SIZE))
+    yield topic.stream(spark, maxOffsetsPerTrigger=each * partitions)
+
+
+@contextmanager
+def _kafka_frames(spark: SparkSession, bootstrap: str, partitions: int, each: int, batches: int) -> Iterator[DataFrame]:
+    """Events of one size end to end in a record, taken apart by Spark's own functions."""
+    topic = KafkaTopic(bootstrap, partitions)
+    frames = each // FRAME
+    topic.fill(frames * batches, bytes(SIZE * FRAME))
+    rows = topic.stream(spark, maxOffsetsPerTrigger=frames * partitions)
+    events = F.transform(
+        F.sequence(F.lit(0), F.lit(FRAME - 1)), lambda i: F.substring("value", i * SIZE + 1, F.lit(SIZE))
+    )
+    yield rows.select("partition", "offset", "timestamp", F.explode(events).alias("event"))
+
+
+# ---- all of it
+
+
+def streaming_figures(
+    bootstrap: str, rows: int, latencies: int, repeats: int, kafka_jars: str | None
+) -> tuple[list[Figure], list[Floor]]:
+    figures: list[Figure] = []
+    found: list[Floor] = []
+    with session(kafka_jars) as at:
+        floors(at, bootstrap, 1, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
+        for partitions in (1, SLOTS):
+            found += floors(at, bootstrap, partitions, 40, repeats)
+            figures += _floor_figures([f for f in found if f.partitions == partitions])
+        figures += _throughput_figures(rows_per_second(at, bootstrap, SLOTS, rows, repeats))
+        for idle in (True, False):
+            count = latencies // 10 if idle else latencies * 4
+            figures += _latency_figures(row_latencies(at, bootstrap, count, idle), idle)
+    return figures, found
+
+
+def _floor_figures(of: list[Floor]) -> list[Figure]:
+    ours = next(f for f in of if f.source == "penstock")
+    name = f"micro-batch of one event, {ours.partitions} partition{'s' if ours.partitions > 1 else ''}"
+    return [
+        Figure(name, "trigger to commit, noop sink", ours.whole, "ms", other.whole, other.source)
+        for other in of
+        if other is not ours
+    ]
+
+
+def _throughput_figures(by_source: dict[str, float]) -> list[Figure]:
+    what = f"reading a batch into the noop sink, {SIZE}-byte events"
+    return [
+        Figure(f"rows/s, {SLOTS} partitions", what, by_source["penstock"], "rows/s", value, source)
+        for source, value in by_source.items()
+        if source != "penstock"
+    ]
+
+
+def _latency_figures(by_source: dict[str, list[float]], idle: bool) -> list[Figure]:
+    when = "one at a time, idle query" if idle else f"one each {1000 * INTERVAL_S:g} ms"
+    ours = by_source["penstock"]
+    return [
+        Figure(f"send to row, {name}", f"{when}, 1 partition, foreachBatch", 1000 * _quantile(ours, q), "ms",
+               1000 * _quantile(theirs, q), f"{source}: produce to row")
+        for name, q in (("p50", 0.5), ("p99", 0.99))
+        for source, theirs in by_source.items()
+        if source != "penstock"
+    ]  # fmt: skip
