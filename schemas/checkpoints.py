@@ -158,6 +158,16 @@ class JobFinished:
     run: Annotated[str, "run that it ended in"]
 
 
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """The history begins here with a copy: of one checkpoint of another job, and of what a restore from it reads."""
+
+    prefix: Annotated[str, "prefix of the job it was copied from"]
+    job: Annotated[str, "that job"]
+    checkpoint_id: Annotated[int, "the checkpoint, which has the same id here"]
+    forked_at_ms: Annotated[int, "wall clock of the copy, milliseconds since 1970"]
+
+
 CheckpointLogRecord = (
     EpochClaimed
     | RunClaimed
@@ -166,6 +176,7 @@ CheckpointLogRecord = (
     | CheckpointPrepared
     | CommandExecuted
     | JobFinished
+    | Forked
 )
 """Whatever may stand in the checkpoint log."""
 
@@ -187,6 +198,8 @@ def key_of(record: CheckpointLogRecord) -> str:
             return f"command/{record.offset}"
         case JobFinished():
             return "finished"
+        case Forked():
+            return "forked"
 
 
 def checkpoint_key(checkpoint_id: int) -> str:

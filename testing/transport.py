@@ -90,6 +90,9 @@ class FaultyTransport:
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         return self._inner(timeout_s).offsets(partitions, timeout_s)
 
+    def offsets_at(self, times_ms: Mapping[Partition, int], timeout_s: float = 30.0) -> Mapping[Partition, int]:
+        return self._inner(timeout_s).offsets_at(times_ms, timeout_s)
+
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self._inner(timeout_s).truncate(positions, timeout_s)
 

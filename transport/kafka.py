@@ -84,6 +84,9 @@ class KafkaTransport:
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         return self._admin.offsets(partitions, timeout_s)
 
+    def offsets_at(self, times_ms: Mapping[Partition, int], timeout_s: float = 30.0) -> Mapping[Partition, int]:
+        return self._admin.offsets_at(times_ms, timeout_s)
+
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self._admin.truncate(positions, timeout_s)
 

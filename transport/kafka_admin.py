@@ -146,12 +146,23 @@ class KafkaAdmin:
             return {}
         end = time.monotonic() + timeout_s
         self.require(wanted, timeout_s)
-        begins = self._list_offsets(wanted, OffsetSpec._earliest, end - time.monotonic())
-        ends = self._list_offsets(wanted, OffsetSpec._latest, end - time.monotonic())
+        begins = self._list_offsets(dict.fromkeys(wanted, OffsetSpec._earliest), end - time.monotonic())
+        ends = self._list_offsets(dict.fromkeys(wanted, OffsetSpec._latest), end - time.monotonic())
         return {partition: OffsetRange(begins[partition], ends[partition]) for partition in wanted}
 
-    def _list_offsets(self, partitions: list[Partition], spec: Any, timeout_s: float) -> dict[Partition, int]:
-        asked = {TopicPartition(*partition): spec for partition in partitions}
+    def offsets_at(self, times_ms: Mapping[Partition, int], timeout_s: float) -> dict[Partition, int]:
+        if not times_ms:
+            return {}
+        end = time.monotonic() + timeout_s
+        self.require(times_ms, timeout_s)
+        specs = {partition: OffsetSpec.for_timestamp(max(time_ms, 0)) for partition, time_ms in times_ms.items()}
+        found = self._list_offsets(specs, end - time.monotonic())
+        later = [partition for partition, offset in found.items() if offset < 0]  # everything there is older
+        ends = self._list_offsets(dict.fromkeys(later, OffsetSpec._latest), end - time.monotonic()) if later else {}
+        return {**found, **ends}
+
+    def _list_offsets(self, specs: Mapping[Partition, Any], timeout_s: float) -> dict[Partition, int]:
+        asked = {TopicPartition(*partition): spec for partition, spec in specs.items()}
         found = self._each(
             "asking for offsets",
             timeout_s,

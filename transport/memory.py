@@ -51,6 +51,9 @@ class _Log:
         self.wake()
         return offset
 
+    def offset_at(self, time_ms: int) -> int:
+        return next((record.offset for record in self.records if record.timestamp_ms >= time_ms), self.end)
+
     def wake(self) -> None:
         for condition in self.waiting:
             condition.notify_all()
@@ -118,6 +121,10 @@ class MemoryBroker:
     def offsets(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetRange]:
         with self._lock:
             return {p: OffsetRange(log.begin, log.end) for p, log in ((p, self._log(p)) for p in partitions)}
+
+    def offsets_at(self, times_ms: Mapping[Partition, int]) -> dict[Partition, int]:
+        with self._lock:
+            return {p: self._log(p).offset_at(time_ms) for p, time_ms in times_ms.items()}
 
     def truncate(self, positions: Mapping[Partition, int]) -> None:
         with self._lock:
@@ -366,6 +373,9 @@ class MemoryTransport:
 
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         return self.broker.offsets(partitions)
+
+    def offsets_at(self, times_ms: Mapping[Partition, int], timeout_s: float = 30.0) -> Mapping[Partition, int]:
+        return self.broker.offsets_at(times_ms)
 
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self.broker.truncate(positions)

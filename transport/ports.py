@@ -150,6 +150,12 @@ class Transport(Protocol):
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         """What each partition holds. Raises :class:`TopicMissing`."""
 
+    def offsets_at(self, times_ms: Mapping[Partition, int], timeout_s: float = 30.0) -> Mapping[Partition, int]:
+        """Each partition's first offset whose record has this timestamp or a later one; its end where none has.
+
+        Times are milliseconds since 1970. Raises :class:`TopicMissing`.
+        """
+
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         """Deletes what lies below the given offsets."""
 

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
-from ...schemas.events import FailoverPolicy, Start, Stop
-from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
+from ...schemas.events import Stop
+from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from . import commands, failover, inbox
 from .effects import Append, CallReady
 from .gateway import Gateway
 from .history import keyed
+from .starts import handled_before, start_of
 from .state import Attempt, JobState, OwedStop, Phase, Slot, SlotPhase, WaitingHello
 from .stream import EventStream
 
@@ -123,43 +124,32 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     assert slot.phase is SlotPhase.ABSENT
     policy = job.settings.operator(subtask.operator).on_failover
     snapshot = None if last is None else last.subtasks.get(subtask)
-    # Behind the position of a checkpoint of an earlier epoch there is nothing but void frames: a restore begins a
-    # new epoch, whose frames all stand behind its beginning.
-    same_epoch = snapshot is not None and snapshot.epoch == epoch.number
-    sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0
-    expected = (
-        (snapshot.epoch, snapshot.handled_through) if snapshot and snapshot.event_ranges else (epoch.number, sequence)
-    )
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.unheard[subtask] = waiting
     job.left.pop(subtask, None)
     slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)
+    generation = Generation(epoch.number, slot.generation)
     slot.attempt = Attempt(
         waiting.offset,
         waiting.hello,
-        Generation(epoch.number, slot.generation),
+        generation,
         waiting.at_takeover,
         seen_at=job.clock.seconds,
         progress_at=job.clock.seconds,
-        handled_through=sequence,
+        handled_through=handled_before(snapshot, epoch.number, policy),
     )
-    start = Start(
-        epoch=epoch.number,
-        generation=slot.generation,
-        attempt=waiting.offset,
-        nonce=waiting.hello.nonce,
-        checkpoint_id=NO_CHECKPOINT if last is None else last.id,
-        state=None if snapshot is None else snapshot.state,
-        next_checkpoint_id=job.next_checkpoint_id,
-        expected_epoch=expected[0],
-        expected_sequence=expected[1],
-        event_position=snapshot.event_position if snapshot and same_epoch else slot.begin_position,
-        event_ranges=() if snapshot is None else snapshot.event_ranges,
-        data_positions=_data_positions(job, slot, snapshot),
+    start = start_of(
+        generation,
+        waiting.offset,
+        waiting.hello.nonce,
+        checkpoint_id=None if last is None else last.id,
+        snapshot=snapshot,
         policy=policy,
-        inputs_ended=snapshot is not None and snapshot.inputs_ended,
+        next_checkpoint_id=job.next_checkpoint_id,
+        epoch_begin=slot.begin_position,
+        data_positions=_data_positions(job, slot, snapshot),
     )
     job.emit(Append(subtask, start))
     if job.has_coordinator(subtask.operator):

@@ -17,6 +17,7 @@ from ...schemas.checkpoints import (
     CheckpointPrepared,
     CommandExecuted,
     EpochClaimed,
+    Forked,
     JobFinished,
     OperatorSnapshot,
     RunClaimed,
@@ -89,6 +90,8 @@ class History:
         """Set while no epoch has begun since the job ended."""
         self.prepared: dict[int, Prepared] = {}
         """Checkpoints that are neither completed nor aborted yet, by id."""
+        self.forked: Forked | None = None
+        """Where the history was copied from; None where it is the job's own from its beginning."""
         self._parts: dict[int, dict[int, CheckpointPart]] = {}
 
     @classmethod
@@ -125,6 +128,8 @@ class History:
                     self.finished = record
                 case CheckpointPrepared():
                     self._prepare(record)
+                case Forked():
+                    self.forked = record
 
     def _claim(self, record: EpochClaimed) -> None:
         self.epoch = record.epoch

@@ -73,6 +73,33 @@ def test_offsets_are_those_of_the_first_record_and_behind_the_last(
     assert transport.offsets([]) == {}
 
 
+def test_a_time_gives_the_first_offset_at_or_behind_it(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    topic = make_topic(2)
+    one, other = Partition(topic, 0), Partition(topic, 1)
+    append_all(one, [b"a"])
+    first = transport.read_all(one)[0].timestamp_ms
+    deadline = time.monotonic() + 10
+    while transport.read_all(one)[-1].timestamp_ms == first:
+        assert time.monotonic() < deadline
+        append_all(one, [b"b"])
+    records = transport.read_all(one)
+    behind = next(r for r in records if r.timestamp_ms > first)
+    assert transport.offsets_at({one: 0, other: 0}) == {one: 0, other: 0}
+    assert transport.offsets_at({one: first}) == {one: 0}
+    assert transport.offsets_at({one: first + 1}) == {one: behind.offset}
+    assert transport.offsets_at({one: records[-1].timestamp_ms + 1}) == {one: len(records)}
+    transport.truncate({one: behind.offset})
+    assert transport.offsets_at({one: 0}) == {one: behind.offset}
+    assert transport.offsets_at({}) == {}
+
+
+def test_the_time_of_a_missing_partition_is_an_error(transport: Transport, make_topic: MakeTopic) -> None:
+    with pytest.raises(TopicMissing):
+        transport.offsets_at({Partition(make_topic(1) + ".missing", 0): 0})
+
+
 def test_truncating_again_or_lower_changes_nothing(
     transport: Transport, make_topic: MakeTopic, append_all: AppendAll
 ) -> None:
