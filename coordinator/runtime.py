@@ -43,7 +43,7 @@ from .protocol.history import History
 from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
-from .status import job_status, without_subtasks
+from .status import encoded, job_status
 from .timers import Timers
 from .truncation import Truncation
 from .workers import Workers
@@ -350,7 +350,7 @@ class CoordinatorRuntime:
             self._feed(failed)
 
     def _append_aside(
-        self, partition: Partition, record: Record, key: str = "", lost: inputs.Input | None = None
+        self, partition: Partition, record: Record | bytes, key: str = "", lost: inputs.Input | None = None
     ) -> None:
         """A writer that has failed takes nothing more: it is replaced, and this record tried once again."""
 
@@ -360,7 +360,7 @@ class CoordinatorRuntime:
                 if lost is not None:
                     self._mailbox.post(lost)
 
-        value, key_bytes = encode(record), key.encode() or None
+        value, key_bytes = record if isinstance(record, bytes) else encode(record), key.encode() or None
         try:
             self._logs.side.append(partition, value, key_bytes, taken)
         except TransportError:
@@ -446,10 +446,7 @@ class CoordinatorRuntime:
 
     def _publish(self, status: JobStatus) -> None:
         self._status = status
-        if len(encode(status)) > self._transport.max_record_bytes:
-            self._append_aside(self._status_partition, without_subtasks(status), "status")
-        else:
-            self._append_aside(self._status_partition, status, "status")
+        self._append_aside(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             _logged(self.options.on_status, status)
 

@@ -23,6 +23,24 @@ class SubtaskStatus:
     failures: Annotated[int, "failed attempts since the coordinator instance started"]
     step: Annotated[str, "what it last said it was doing; while it is absent, who is to start over"]
     silent_s: Annotated[float, "log time since its last record, seconds"]
+    since_s: Annotated[float, "seconds in this phase; -1 where it is not told"] = -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTotals:
+    """All subtasks of an operator together, also those that are left out of the record."""
+
+    absent: Annotated[int, "subtasks without an attempt that have not asked for one"]
+    waiting: Annotated[int, "subtasks whose next attempt has asked for its start"]
+    running: Annotated[int, "subtasks with an attempt"]
+    finished: Annotated[int, "subtasks whose end a completed checkpoint contains"]
+    closed: Annotated[int, "gateways that are closed"]
+    sent: Annotated[int, "events appended for them in this epoch"]
+    handled: Annotated[int, "of those, events reported handled"]
+    held: Annotated[int, "events held by their gateways"]
+    held_bytes: Annotated[int, "payload bytes held by their gateways"]
+    received: Annotated[int, "events received from them in this epoch"]
+    failures: Annotated[int, "failed attempts since the coordinator instance started"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +50,8 @@ class OperatorStatus:
     operator: Annotated[str, "its name"]
     parallelism: Annotated[int, "number of subtasks"]
     policy: Annotated[str, "failover policy"]
-    subtasks: Annotated[tuple[SubtaskStatus, ...], "its subtasks"]
+    subtasks: Annotated[tuple[SubtaskStatus, ...], "its subtasks; where they do not fit, some, or none"]
+    totals: Annotated[SubtaskTotals | None, "all of its subtasks together"] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +62,46 @@ class PendingStatus:
     savepoint: Annotated[bool, "whether it is a savepoint"]
     age_s: Annotated[float, "seconds since its trigger"]
     waits_for: Annotated[str, "which subtask or coordinator, at which step, since when"]
+
+
+@dataclass(frozen=True, slots=True)
+class SubtaskTimes:
+    """One subtask's part in a checkpoint; milliseconds since the trigger, -1 for what has not happened."""
+
+    operator: Annotated[str, "its operator"]
+    subtask: Annotated[int, "its index"]
+    snapshot_ms: Annotated[int, "it had taken its snapshot; -1 also where it said so only with its ack"]
+    acked_ms: Annotated[int, "its acknowledgement was read: its state is safe"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointStatus:
+    """A checkpoint step by step: under way, completed or aborted."""
+
+    checkpoint_id: Annotated[int, "the checkpoint"]
+    savepoint: Annotated[bool, "whether it is a savepoint"]
+    epoch: Annotated[int, "its epoch"]
+    outcome: Annotated[str, "under way, completed, aborted"]
+    triggered_at_ms: Annotated[int, "wall clock of its trigger, milliseconds since 1970"]
+    took_ms: Annotated[int, "milliseconds from its trigger to its end, or until now"]
+    marked_ms: Annotated[int, "milliseconds from its trigger to its markers, written behind the cut; or -1"]
+    acked: Annotated[int, "subtasks that have acknowledged"]
+    required: Annotated[int, "subtasks whose acknowledgements it needs"]
+    state_bytes: Annotated[int, "bytes of the states that it has"]
+    reason: Annotated[str, "why it was aborted"]
+    subtasks: Annotated[tuple[SubtaskTimes, ...], "the slowest; none where a checkpoint is long over"] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverStatus:
+    """Attempts were undone, together."""
+
+    at_ms: Annotated[int, "wall clock, milliseconds since 1970"]
+    kind: Annotated[str, "region, or global: the coordinators were rolled back too"]
+    cause: Annotated[str, "what had failed, and how"]
+    subtasks: Annotated[tuple[str, ...], "whom it undid; the first ones"]
+    count: Annotated[int, "how many it undid"]
+    took_ms: Annotated[int, "milliseconds until all of them had been started again; -1: not yet"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +125,8 @@ class JobStatus:
     dropped: Annotated[dict[str, int], "records that were read and did not count, by reason"]
     pending: Annotated[tuple[PendingStatus, ...], "checkpoints under way"]
     operators: Annotated[tuple[OperatorStatus, ...], "the operators"]
+    checkpoints: Annotated[tuple[CheckpointStatus, ...], "the last ones by their ends, then those under way"] = ()
+    failovers: Annotated[tuple[FailoverStatus, ...], "the last ones since the coordinator instance started"] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,8 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     if job.has_coordinator(subtask.operator):
         job.emit(CallReady(subtask.operator, subtask.index, waiting.offset, slot.stream))
     inbox.hand_inherited(job, subtask)
+    slot.since = job.now
+    job.timeline.started(subtask, job.now)
 
 
 def _data_positions(job: JobState, slot: Slot, snapshot: SubtaskSnapshot | None) -> tuple[ChannelPosition, ...]:

@@ -252,6 +252,8 @@ def _ready(job: JobState, slot: Slot, query: Query) -> None:
     )
     job.emit(CallReady(subtask.operator, subtask.index, query.offset, slot.stream))
     inbox.hand_inherited(job, subtask)
+    slot.since = job.now
+    job.timeline.started(subtask, job.now)
 
 
 # ---- from the markers to the decision
@@ -267,6 +269,7 @@ def ends_seen(job: JobState, seen: EndsSeen) -> None:
         assert attempt is not None
         end, epoch = seen.event_ends[slot.subtask], job.current.number
         batch = Segment(slot.batch_begin.offset, end, epoch, slot.generation, attempt.id)
+        pending.times.acked_at[slot.subtask] = job.now
         pending.acks[slot.subtask] = SubtaskSnapshot(
             slot.subtask.index, attempt.id, epoch, slot.generation, job.position, None, end, (batch,),
             slot.sent_through, 0, (), False,

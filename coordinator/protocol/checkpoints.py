@@ -38,6 +38,7 @@ from .history import Checkpoint, keyed
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .parts import parts_of
 from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
+from .timeline import Over
 
 WAITS_FOR_SPARK = "Spark to commit its batch"
 IDS_RESERVED = 100
@@ -138,6 +139,7 @@ def cut(job: JobState, done: StateCompleted) -> None:
         if slot.subtask.operator == done.operator:
             slot.gateway.close(pending.id)
     pending.uncut.discard(done.operator)
+    pending.times.cut_at[done.operator] = job.now
     _keep_state(job, pending, done)
     inbox.release(job, done.operator)
     if not pending.uncut:
@@ -159,6 +161,7 @@ def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
 
 def _append_markers(job: JobState, pending: Pending) -> None:
     """The markers of every operator, in one go: FIFO does the rest."""
+    pending.times.marked_at = job.now
     pending.step = Step.ACKS
     for slot in job.live():
         sending.release_below(job, slot, pending.id)
@@ -196,7 +199,8 @@ def state_not_stored(job: JobState, failed: StateNotStored) -> None:
 
 
 def snapshot_taken(job: JobState, slot: Slot, checkpoint_id: int) -> None:
-    if checkpoint_id in job.current.pending:
+    if (pending := job.current.pending.get(checkpoint_id)) is not None:
+        pending.times.snapshot_at.setdefault(slot.subtask, job.now)
         sending.open_gateway(job, slot, checkpoint_id)
 
 
@@ -220,6 +224,7 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
         ack.state, ack.event_position, ack.event_ranges, ack.handled_through, ack.sent_sequence,
         ack.data_positions, ack.finished, task=attempt.hello.task, inputs_ended=ack.inputs_ended,
     )  # fmt: skip
+    pending.times.acked_at[slot.subtask] = job.now
     _acknowledged(pending, slot.subtask, snapshot)
     sending.open_gateway(job, slot, pending.id)
     return None
@@ -311,6 +316,7 @@ def completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
     job.statistics.completed += 1
     attempts.stops_stand(job, n)
     job.statistics.last_duration_s = job.now - pending.triggered_at
+    _over(job, pending, None)
     for slot in job.live():
         sending.open_gateway(job, slot, n)
     for operator in job.coordinated():
@@ -335,6 +341,7 @@ def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
     for closed in slot.gateway.closed:
         sending.open_gateway(job, slot, closed)  # into nothing: what it holds is counted no more
     slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, Gateway()
+    slot.since = job.now
     for pending in list(job.current.pending.values()):
         if slot.subtask in pending.acks:
             continue
@@ -387,6 +394,7 @@ def announce_abort(job: JobState, pending: Pending, reason: str) -> None:
 def forget(job: JobState, pending: Pending, reason: str) -> None:
     """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
     job.statistics.aborted += 1
+    _over(job, pending, reason)
     if job.next_trigger_at is None and any(slot.attempt and slot.attempt.finished for slot in job.live()):
         # Without an interval nobody else asks for the checkpoint that contains an end.
         job.next_trigger_at = job.now + job.settings.heartbeat_interval
@@ -396,6 +404,21 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
         job.emit(DeleteStates(tuple(unnamed)))
     if pending.command is not None:
         commands.refuse(job, pending.command, f"savepoint {pending.id} was aborted: {reason}")
+
+
+def _over(job: JobState, pending: Pending, reason: str | None) -> None:
+    job.timeline.checkpoint_over(
+        Over(
+            pending.id, pending.savepoint, job.current.number, pending.triggered_at, job.now,
+            len(pending.acks), len(pending.required), state_bytes(pending), reason, pending.times,
+        )
+    )  # fmt: skip
+
+
+def state_bytes(pending: Pending) -> int:
+    """Bytes of the states that it has so far."""
+    handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
+    return sum(handle.size for handle in handles if handle is not None)
 
 
 def _release_withheld(job: JobState, pending: Pending) -> None:

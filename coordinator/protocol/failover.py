@@ -39,6 +39,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     if delay is None:
         return None
     job.statistics.region_failovers += 1
+    job.timeline.failed_over(job.now, job.statistics.last_failure, region, of_job=False)
     aborted = checkpoints.drop_all(job)  # hands over what was read before
     for member in region:
         slot = epoch.slots[member]
@@ -55,6 +56,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
         _leave(job, slot)
         slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
         slot.generation += 1
+        slot.since = job.now
         slot.start_not_before = job.now + delay
         if member not in job.hellos:  # a newer Hello gets its Start alone ◆
             job.emit(Append(member, Reset(epoch.number, slot.generation)))
@@ -73,6 +75,8 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
         return
     job.statistics.global_failovers += 1
     job.statistics.last_failure = cause
+    undone = [subtask for subtask, slot in epoch.slots.items() if slot.phase is not SlotPhase.DONE]
+    job.timeline.failed_over(job.now, cause, undone, of_job=True)
     for subtask, slot in epoch.slots.items():
         _leave(job, slot)
         if slot.attempt is not None and job.has_coordinator(subtask.operator):

@@ -27,6 +27,7 @@ from .query_state import NO_BATCH, BatchBegin, Decision, Query, Rereading
 from .restarts import RestartBudget
 from .room import Room
 from .stream import EventStream
+from .timeline import Timeline, Times
 
 STOPS_MAX = 1_000
 
@@ -136,6 +137,8 @@ class Slot:
     start_not_before: float = 0.0
     """Monotonic seconds; the restart backoff."""
     events_received: int = 0
+    since: float = 0.0
+    """Monotonic seconds: when it came into its phase."""
 
     @property
     def sent_through(self) -> int:
@@ -185,6 +188,7 @@ class Pending:
     inbox: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
     """Savepoints only: events read since the trigger from subtasks that have not acknowledged."""
     inbox_bytes: int = 0
+    times: Times = field(default_factory=Times)
 
 
 Delivery = CallEvents | CallComplete
@@ -340,6 +344,7 @@ class JobState:
     """Monotonic seconds since which the claimed run lacks subtasks that have never registered; None once all have."""
     registered: set[SubtaskId] = field(default_factory=set)
     statistics: Statistics = field(default_factory=Statistics)
+    timeline: Timeline = field(default_factory=Timeline)
     rereading: Rereading | None = None
     """While it is set nothing but Reread and RereadEnd is handled."""
     after_commit: Callable[[Committed], None] | None = None

@@ -1,0 +1,149 @@
+"""When things happened, as the status tells it: checkpoints step by step, failovers, all of it bounded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from penstock.coordinator.protocol import timeline
+from penstock.coordinator.protocol.inputs import CoordinatorRaised
+from penstock.coordinator.status import CAUSE_CHARS, SUBTASKS_TOLD, encoded, job_status
+from penstock.schemas.codec import decode, encode
+from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.status import CheckpointStatus, FailoverStatus, JobStatus, SubtaskTimes
+
+from .driver import S0, S1, WALL_MS, Script
+
+
+def checkpoints_of(script: Script) -> tuple[CheckpointStatus, ...]:
+    return job_status(script.job).checkpoints
+
+
+def failovers_of(script: Script) -> tuple[FailoverStatus, ...]:
+    return job_status(script.job).failovers
+
+
+def live(script: Script, seconds: float) -> None:
+    script.live(seconds)
+
+
+def test_a_checkpoint_is_told_step_by_step_with_the_time_of_each() -> None:
+    script = Script.running()
+    script.auto_cut = False
+    n = script.trigger()
+    begin = script.now
+    live(script, 1.0)
+    (told,) = checkpoints_of(script)
+    assert (told.outcome, told.marked_ms, told.took_ms, told.acked, told.required) == ("under way", -1, 1000, 0, 2)
+    assert told.triggered_at_ms == WALL_MS + round(begin * 1000)
+    script.handle(script.completed("op", n))
+    live(script, 1.0)
+    script.read(script.task(S0).snapshot_taken(n))
+    live(script, 1.0)
+    script.read(script.task(S0).ack(n))
+    (told,) = checkpoints_of(script)
+    assert (told.marked_ms, told.acked) == (1000, 1)
+    assert told.subtasks == (SubtaskTimes("op", 0, 2000, 3000), SubtaskTimes("op", 1, -1, -1))
+    live(script, 1.0)
+    script.read(script.task(S1).ack(n))
+    (told,) = checkpoints_of(script)
+    assert (told.outcome, told.took_ms, told.acked, told.reason) == ("completed", 4000, 2, "")
+    assert told.subtasks == (SubtaskTimes("op", 0, 2000, 3000), SubtaskTimes("op", 1, -1, 4000))
+    assert told.state_bytes == len(f"op@{n}") + 2 * len("state")
+
+
+def test_an_aborted_checkpoint_is_told_with_its_reason_and_how_far_it_came() -> None:
+    script = Script.running()
+    n = script.trigger()
+    script.read(script.task(S0).ack(n), script.task(S1).decline(n))
+    (told,) = checkpoints_of(script)
+    assert (told.outcome, told.acked, told.reason) == ("aborted", 1, "op/1 declined: cannot")
+
+
+def test_a_region_failover_is_over_once_everybody_it_undid_has_been_started_again() -> None:
+    script = Script.running()
+    script.read(script.task(S1).failed("disk full"))
+    (told,) = failovers_of(script)
+    assert (told.kind, told.count, told.subtasks, told.took_ms) == ("region", 1, ("op/1",), -1)
+    assert told.cause.endswith("disk full")
+    begin = script.now
+    script.advance(5.0)
+    script.hello(S1)
+    (told,) = failovers_of(script)
+    assert told.took_ms == round(1000 * (script.now - begin)) > 0
+
+
+def test_a_global_failover_waits_for_all_and_tells_the_cause() -> None:
+    script = Script.running(OperatorSettings("op", 2, on_failover=FailoverPolicy.GLOBAL))
+    script.handle(CoordinatorRaised("op", script.job.current.number, "step", "boom"))
+    script.advance(5.0)
+    script.hello(S0)
+    (told,) = failovers_of(script)
+    assert (told.kind, told.count, told.took_ms) == ("global", 2, -1)
+    assert "boom" in told.cause
+    script.hello(S1)
+    assert failovers_of(script)[0].took_ms > 0
+
+
+def test_how_long_a_subtask_has_been_in_its_phase_is_told() -> None:
+    script = Script.running()
+    before = job_status(script.job).operators[0].subtasks
+    live(script, 3.0)
+    after = job_status(script.job).operators[0].subtasks
+    assert [round(b.since_s - a.since_s, 3) for a, b in zip(before, after, strict=True)] == [3.0, 3.0]
+    script.read(script.task(S1).failed())
+    assert [s.since_s for s in job_status(script.job).operators[0].subtasks] == [after[0].since_s, 0.0]
+
+
+def test_the_totals_stand_for_every_subtask_and_for_what_a_gateway_holds() -> None:
+    script = Script.running()
+    script.send(script.task(S0), b"abc")
+    script.read(script.task(S1).failed())
+    totals = job_status(script.job).operators[0].totals
+    assert totals is not None
+    assert (totals.running, totals.absent, totals.sent, totals.handled, totals.failures) == (1, 1, 1, 0, 1)
+    none_yet = job_status(Script().job).operators[0].totals
+    assert none_yet is not None and none_yet.absent == 2
+
+
+def test_only_the_last_are_kept_and_of_old_checkpoints_no_subtasks_times() -> None:
+    script = Script.running()
+    ids = []
+    for _ in range(timeline.CHECKPOINTS_KEPT + 3):
+        n = script.trigger()
+        script.acknowledge(n)
+        ids.append(n)
+    told = checkpoints_of(script)
+    assert [c.checkpoint_id for c in told] == ids[3:]
+    assert [bool(c.subtasks) for c in told] == [False] * 14 + [True] * timeline.CHECKPOINTS_TIMED
+
+
+def test_of_many_subtasks_those_that_a_checkpoint_waits_for_are_timed() -> None:
+    script = Script.running(OperatorSettings("op", 100))
+    n = script.trigger()
+    script.read(*(task.ack(n) for subtask, task in script.tasks.items() if subtask.index != 77))
+    (told,) = checkpoints_of(script)
+    assert len(told.subtasks) == timeline.SUBTASKS_TIMED and told.acked == 99
+    assert SubtaskTimes("op", 77, -1, -1) in told.subtasks
+
+
+def test_the_cause_of_a_failover_is_cut_to_a_bounded_length() -> None:
+    script = Script.running()
+    script.read(script.task(S1).failed("x" * 10_000))
+    assert len(failovers_of(script)[0].cause) == CAUSE_CHARS
+
+
+def test_a_status_of_thousands_fits_a_record_with_its_totals_and_those_in_trouble() -> None:
+    status = job_status(Script.running().job)
+    (operator,) = status.operators
+    subtasks = tuple(replace(operator.subtasks[0], subtask=i, step="in process") for i in range(10_000))
+    subtasks = (*subtasks[:5_000], replace(subtasks[5_000], phase="absent"), *subtasks[5_001:])
+    large = replace(status, operators=(replace(operator, parallelism=10_000, subtasks=subtasks),))
+    assert len(encode(large)) > 500_000
+    assert decode(encoded(large, 2_000_000)) == large
+    fitted = decode(encoded(large, 500_000))
+    assert isinstance(fitted, JobStatus)
+    (told,) = fitted.operators
+    assert len(told.subtasks) == SUBTASKS_TOLD and told.parallelism == 10_000 and told.totals == operator.totals
+    assert [s.subtask for s in told.subtasks if s.phase == "absent"] == [5_000]
+    assert decode(encoded(large, 1_000)).operators[0].subtasks == ()  # type: ignore[union-attr]
