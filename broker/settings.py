@@ -57,6 +57,8 @@ _DEFAULTS = {
     # Nothing goes because of its age or size: who wants that says so on the topic.
     "log.retention.ms": "-1",
     "log.retention.bytes": "-1",
+    # What was truncated is freed half a minute later, not five.
+    "log.retention.check.interval.ms": "30000",
     "offsets.retention.minutes": "2147483647",
 }
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from ..broker import BrokerError, find_java, jar_cache
 from ..coordinator.client import JobClient
 from ..schemas.errors import PenstockError
-from ..schemas.topics import DEFAULT_PREFIX, TopicNames, TopicSpec
+from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
 from ..transport.kafka import KafkaTransport
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
@@ -199,20 +199,28 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
                 spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job"
             )
             continue
-        wrong = [
-            f"{key} is {have} and must be {value}"
+        others = {
+            key: f"{key} is {have} and must be {value}"
             for key, value in spec.settings.items()
             if (have := settings.get(spec.name, {}).get(key, value)) != value
-        ]
+        }
+        wrong = [said for key, said in others.items() if key not in SIZE_SETTINGS]
+        large = [said.replace("must", "should") for key, said in others.items() if key in SIZE_SETTINGS]
         if info.partitions < spec.partitions:
             wrong.append(f"{info.partitions} partitions, {spec.partitions} are needed")
         if spec.name in known and known[spec.name] != info.topic_id:
             wrong.append("it was deleted and created again since the job began")
         shown = ", ".join(f"{key} {value}" for key, value in spec.settings.items())
         yield Finding(
-            spec.name, MISSING if wrong else OK, "; ".join(wrong) or f"{info.partitions} partition(s), {shown}",
-            f"kafka-configs --alter --topic {spec.name} ..." if wrong else "",
+            spec.name, MISSING if wrong else ADVICE if large else OK,
+            "; ".join([*wrong, *large]) or f"{info.partitions} partition(s), {shown}",
+            _alter(spec, others) if others else "",
         )  # fmt: skip
+
+
+def _alter(spec: TopicSpec, others: Iterable[str]) -> str:
+    settings = ",".join(f"{key}={spec.settings[key]}" for key in others)
+    return f"kafka-configs --alter --entity-type topics --entity-name {spec.name} --add-config {settings}"
 
 
 def _specs(client: JobClient) -> list[TopicSpec]:

@@ -121,7 +121,7 @@ class CoordinatorRuntime:
         self._logs: _Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
-        self._truncation = Truncation(self._truncate, lambda work: self._workers.submit(_logged, work))
+        self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
         self._leaving = threading.Event()
         self._event_partitions = opening.event_partitions(settings)
         self._data_partitions = opening.data_partitions(settings)
@@ -390,11 +390,6 @@ class CoordinatorRuntime:
             self._core.handle(inputs.Reread(offset, record), time.monotonic())
         self._perform_all(self._core.handle(inputs.RereadEnd(), time.monotonic()))
 
-    def _truncate(self, wanted: effects.Truncate) -> None:
-        positions = {self._event_partitions[subtask]: offset for subtask, offset in wanted.events.items()}
-        positions |= {self._data_partitions[partition]: offset for partition, offset in wanted.data.items()}
-        self._transport.truncate({**positions, self._acks: wanted.acks})
-
     def _look_at_ends(self, effect: effects.LookAtEnds, events: Writer) -> None:
         """Behind the outcome of everything appended; what failed has been posted by then, ahead of this."""
         if not events.flush(self.options.deadline_s):
@@ -441,6 +436,7 @@ class CoordinatorRuntime:
         if time.monotonic() < self._status_at:
             return
         self._status_at = time.monotonic() + self.options.status_interval_s
+        self._truncation.run_due()
         if self._core.job.phase is not Phase.ENDED:
             self._publish(job_status(self._core.job))
 

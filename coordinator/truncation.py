@@ -1,43 +1,90 @@
-"""Deleting what no checkpoint needs any more, behind the coordinator's back and not too often."""
+"""Deleting what nobody needs any more, behind the coordinator's back and not too often.
+
+Of the events, acks and data topics that is what the core says. The status topic is needed by nobody who starts: its
+newest records are kept, and the rest goes.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from ..schemas.graph import DataPartition
+from ..schemas.ids import SubtaskId
+from ..schemas.settings import JobSettings
+from ..transport.ports import Partition, Transport
+from . import opening
 from .protocol.effects import Truncate
 
 EVERY_S = 5.0
 """Seconds between two truncations: each asks the broker about every partition."""
+STATUS_EVERY_S = 60.0
+"""Seconds between two looks at the status topic."""
+STATUS_KEPT = 1_000
+"""Its newest records that stay: whoever asked for something reads the reply long before it is that old."""
 
 
 class Truncation:
-    """Only the newest wish matters, and lagging behind is harmless."""
+    """Only the newest wish matters, and lagging behind is harmless. One that failed is tried again."""
 
-    def __init__(self, truncate: Callable[[Truncate], None], submit: Callable[[Callable[[], None]], object]) -> None:
-        self._truncate = truncate
+    def __init__(
+        self,
+        settings: JobSettings,
+        transport: Transport,
+        submit: Callable[[Callable[[], None]], object],
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._transport = transport
         self._submit = submit
+        self._now = now
+        self._events: Mapping[SubtaskId, Partition] = opening.event_partitions(settings)
+        self._data: Mapping[DataPartition, Partition] = opening.data_partitions(settings)
+        self._acks = Partition(settings.topics.acks, 0)
+        self._status = Partition(settings.topics.status, 0)
         self._lock = threading.Lock()
         self._wanted: Truncate | None = None
-        self._at = 0.0
+        self._next_at = 0.0
+        self._status_at = now() + STATUS_EVERY_S
         self._running = False
 
     def want(self, wanted: Truncate) -> None:
         with self._lock:
             self._wanted = wanted
-            if self._running or time.monotonic() < self._at + EVERY_S:
+        self.run_due()
+
+    def run_due(self) -> None:
+        """Begins what is due. To be called each second, so that the last wish of a busy time comes true."""
+        with self._lock:
+            now = self._now()
+            due = now >= self._next_at if self._wanted is not None else now >= self._status_at
+            if self._running or not due:
                 return
             self._running = True
-            self._at = time.monotonic()
         self._submit(self._run)
 
     def _run(self) -> None:
+        with self._lock:
+            wanted, self._wanted = self._wanted, None
         try:
-            with self._lock:
-                wanted, self._wanted = self._wanted, None
             if wanted is not None:
                 self._truncate(wanted)
+                wanted = None
+            if self._now() >= self._status_at:
+                self._status_at = self._now() + STATUS_EVERY_S
+                self._trim_status()
         finally:
             with self._lock:
+                self._wanted = self._wanted or wanted
+                self._next_at = self._now() + EVERY_S
                 self._running = False
+
+    def _truncate(self, wanted: Truncate) -> None:
+        positions = {self._events[subtask]: offset for subtask, offset in wanted.events.items()}
+        positions |= {self._data[partition]: offset for partition, offset in wanted.data.items()}
+        self._transport.truncate({**positions, self._acks: wanted.acks})
+
+    def _trim_status(self) -> None:
+        there = self._transport.offsets([self._status])[self._status]
+        if there.end - there.begin > 2 * STATUS_KEPT:
+            self._transport.truncate({self._status: there.end - STATUS_KEPT})

@@ -19,7 +19,21 @@ class TopicSpec:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
-_KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+_SEGMENTS = {"segment.bytes": str(64 << 20), "segment.ms": str(3_600_000)}
+"""A broker frees whole segments, and never the one that is written: its own defaults are 1 GiB and seven days."""
+_COMPACTION = {
+    "segment.bytes": str(16 << 20),
+    "segment.ms": str(600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+    "max.compaction.lag.ms": str(3_600_000),
+    "delete.retention.ms": str(3_600_000),
+}
+"""What has been discarded is gone within about an hour. Whoever reads the log reads it within minutes, so no tombstone
+goes under a reader's hands."""
+SIZE_SETTINGS = frozenset({*_SEGMENTS, *_COMPACTION})
+"""Settings that only say how much room a topic takes: a job on topics that were made with others runs as well."""
+
+_KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete", **_SEGMENTS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ class TopicNames:
     def specs(self, parallelism: Mapping[str, int], edges: Iterable[tuple[str, str]] = ()) -> list[TopicSpec]:
         """Every topic of a job whose operators have the given parallelism; ``edges`` are (sender, receiver)."""
         return [
-            TopicSpec(self.checkpoints, 1, {**_KEEP_FOR_EVER, "cleanup.policy": "compact"}),
+            TopicSpec(self.checkpoints, 1, {**_KEEP_FOR_EVER, "cleanup.policy": "compact", **_COMPACTION}),
             TopicSpec(self.acks, 1, {**_KEEP_FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
             TopicSpec(self.status, 1, _KEEP_FOR_EVER),
             *(TopicSpec(self.events(operator), n, _KEEP_FOR_EVER) for operator, n in parallelism.items()),

@@ -36,6 +36,10 @@ from .query_state import BatchBegin, Decision, Query
 from .state import Attempt, JobState, Pending, Slot, SlotPhase, Step
 from .stream import EventStream
 
+ACKS_BEHIND_MAX = 10_000
+"""Records of the acks topic behind the last checkpoint at which an idle query is given an empty batch: it writes a
+request a second, and only a checkpoint lets them go."""
+
 # ---- what the query says
 
 
@@ -124,13 +128,18 @@ def serve(job: JobState) -> bool:
         return _attach(job, query)
     if epoch.pending:
         return False
-    if wanted.always or any(slot.sent_through > slot.batch_begin.sequence for slot in job.live()):
+    if wanted.always or _falls_behind(job) or any(slot.sent_through > slot.batch_begin.sequence for slot in job.live()):
         checkpoints.trigger_now(job)
         return True
     if job.now < query.answer_by:
         return False
     _answer(job, query, _told(wanted, BatchOutcome.NOTHING))
     return True
+
+
+def _falls_behind(job: JobState) -> bool:
+    last = job.history.last
+    return job.position - (0 if last is None else last.inbox_position) >= ACKS_BEHIND_MAX
 
 
 def answer_at(job: JobState) -> float | None:

@@ -11,6 +11,7 @@ import pytest
 from penstock.broker import EmbeddedBroker
 from penstock.cli.exits import Exit
 from penstock.coordinator.metrics import MetricsServer
+from penstock.schemas.topics import TopicNames, TopicSpec
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
 
@@ -118,6 +119,21 @@ def test_doctor_looks_at_machine_broker_and_topics(on_broker: Cli, running_job: 
     assert "LogAppendTime" in findings[f"{root}.acks"]["found"]
     assert "2 partition(s)" in findings[f"{root}.waiters.events"]["found"]
     assert "nothing is missing" in on_broker("doctor").out
+
+
+def test_a_job_runs_on_a_topic_with_large_segments_and_doctor_says_how_to_change_them(
+    on_broker: Cli, transport: KafkaTransport
+) -> None:
+    topics = TopicNames("penstock", "large-segments")
+    keeps = {"retention.ms": "-1", "retention.bytes": "-1", "message.timestamp.type": "LogAppendTime"}
+    transport.create_topics([TopicSpec(topics.acks, 1, keeps)])
+    with LocalJob(waiting_job("large-segments"), transport) as running:
+        running.wait_for(lambda status: status.checkpoints_completed >= 1, 30)
+        ran = on_broker("doctor", "large-segments", "--json")
+    found = next(f for f in ran.json if f["check"] == topics.acks)
+    assert (ran.code, found["state"]) == (0, "advice")
+    assert "segment.bytes is 1073741824 and should be 67108864" in found["found"]
+    assert f"--entity-name {topics.acks} --add-config segment.bytes=67108864,segment.ms=3600000" in found["remedy"]
 
 
 def test_doctor_finds_a_topic_that_is_gone_and_a_job_that_never_was(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.schemas.errors import ConfigurationError
 from penstock.schemas.ids import Generation, SubtaskId, checked_name
-from penstock.schemas.topics import TopicNames, job_of_topic
+from penstock.schemas.topics import SIZE_SETTINGS, TopicNames, job_of_topic
 
 NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,59}\Z")
 TOPICS = TopicNames("penstock", "flights")
@@ -99,6 +99,15 @@ def test_every_topic_keeps_its_records_until_we_truncate_it() -> None:
     assert specs[TOPICS.checkpoints].settings["cleanup.policy"] == "compact"
     assert specs[TOPICS.acks].settings["message.timestamp.type"] == "LogAppendTime"
     assert specs[TOPICS.acks].settings["cleanup.policy"] == "delete"
+
+
+def test_no_topic_waits_for_a_gibibyte_before_a_broker_frees_what_was_truncated() -> None:
+    """Brokers free whole segments, and compact none that is written to."""
+    for spec in TOPICS.specs({"reader": 4, "totals": 2}, [("reader", "totals")]):
+        assert int(spec.settings["segment.bytes"]) <= 64 << 20, spec.name
+        assert int(spec.settings["segment.ms"]) <= 3_600_000, spec.name
+        assert {key for key in spec.settings if key.startswith("segment.")} <= SIZE_SETTINGS
+    assert not SIZE_SETTINGS & {"retention.ms", "retention.bytes", "cleanup.policy", "message.timestamp.type"}
 
 
 @given(NAMES, NAMES)

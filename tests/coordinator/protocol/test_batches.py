@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol import batches, effects
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateStored
 from penstock.schemas.acks import (
     BatchCommitted,
@@ -507,3 +507,26 @@ def test_the_newest_batch_and_the_one_before_stay_in_the_log() -> None:
     wanted = script.made(effects.Truncate)[-1]
     assert wanted.events[S0] == planned[-1].partitions[0].begin
     assert [c.committer for c in script.committed(CheckpointCompleted)] == ["query q"] * 3
+
+
+# ---- an idle query
+
+
+def test_an_idle_query_gets_an_empty_batch_before_its_requests_fill_the_acks_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 10.3: only a checkpoint lets them go."""
+    monkeypatch.setattr(batches, "ACKS_BEHIND_MAX", 20)
+    script, query = attached()
+    behind = []
+    for _ in range(100):
+        query.ask()
+        if query.answer is None:
+            script.advance(WAIT_MS / 1000)
+        assert query.answer is not None
+        if query.answer.outcome is BatchOutcome.PLANNED:
+            query.committed = query.answer.checkpoint_id
+        if script.made(effects.Truncate):
+            behind.append(len(script.acks) - script.made(effects.Truncate)[-1].acks)
+    assert len(behind) > 50
+    assert max(behind[10:]) <= 4 * 20  # two retained checkpoints, the one under way, and what is read meanwhile
