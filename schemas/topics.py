@@ -74,6 +74,16 @@ class TopicNames:
     def transactional_id(self) -> str:
         return self.root + "coordinator"
 
+    @property
+    def standby_group(self) -> str:
+        """The one consumer group that is joined: its members wait to be the coordinator."""
+        return self.root + "standby"
+
+    @property
+    def readers_group(self) -> str:
+        """What consumers name as their group; nothing is joined or committed under it."""
+        return self.root + "readers"
+
     def specs(self, parallelism: Mapping[str, int], edges: Iterable[tuple[str, str]] = ()) -> list[TopicSpec]:
         """Every topic of a job whose operators have the given parallelism; ``edges`` are (sender, receiver)."""
         return [
