@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import ask, broker, coordinator, doctor, look, plan, run_job
+from . import ask, broker, compat, coordinator, doctor, look, plan, run_job
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -38,6 +38,7 @@ app.command("savepoint")(ask.savepoint)
 app.command("request")(ask.request)
 app.command("purge")(ask.purge)
 app.command("plan")(plan.plan)
+app.command("compat")(compat.compat)
 app.command("doctor")(doctor.doctor)
 
 

@@ -16,6 +16,7 @@ class Exit(IntEnum):
     USAGE = 2
     NO_BROKER = 3
     REPLACED = 4
+    UNSAFE = 5
     UNEXPECTED = 70
     INTERRUPTED = 130
 
@@ -27,6 +28,7 @@ MEANINGS = {
     Exit.USAGE: "wrong usage, setting, input or job name: nothing was started",
     Exit.NO_BROKER: "no broker: not reachable, not started, or none known",
     Exit.REPLACED: "another coordinator or a newer run of the job has taken over",
+    Exit.UNSAFE: "compat: not safe; what was written cannot all be read, or not by all who have to",
     Exit.UNEXPECTED: "an error nobody foresaw: --debug shows where",
     Exit.INTERRUPTED: "interrupted by Ctrl-C; the job was stopped and resumes when it is run again",
 }

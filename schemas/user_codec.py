@@ -16,9 +16,9 @@ from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 import fastavro
 
 from .codec import MARKER, header_of
+from .compat import incompatibilities
 from .derive import Mapper, avro_schema
 from .errors import ConfigurationError, UnreadableRecord
-from .evolution import first_incompatibility
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -94,11 +94,11 @@ class AvroCodec:
         self._readers: dict[bytes, Any] = {self._header: None}
         for old in previous:
             parsed = self._parsed(old)
-            problem = first_incompatibility(reader=schema, writer=old)
-            if problem is not None:
+            problems = incompatibilities(reader=schema, writer=old)
+            if problems:
                 raise ConfigurationError(
-                    f"payloads of an earlier version of {self.name!r} cannot be read any more: {problem}; give new"
-                    " fields a default, keep types or widen them"
+                    f"payloads of an earlier version of {self.name!r} cannot be read any more:"
+                    f" {'; '.join(map(str, problems))}. Give new fields a default, keep types or widen them"
                 )
             self._readers[header_of(dict(old))] = parsed
 

@@ -17,7 +17,7 @@ def test_help_names_every_command_and_every_exit_code(cli: Cli) -> None:
     assert ran.code == 0
     commands = [
         *("demo", "run", "coordinator", "broker", "jobs", "status", "checkpoints"),
-        *("stop", "savepoint", "request", "purge", "doctor"),
+        *("stop", "savepoint", "request", "purge", "compat", "doctor"),
     ]
     assert [c for c in commands if f"\n  {c} " not in ran.out] == []
     assert [code for code in MEANINGS if f"{code.value}  {MEANINGS[code][:20]}" not in ran.out] == []
