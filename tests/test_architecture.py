@@ -28,14 +28,21 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "coordinator": frozenset({"schemas", "transport"}),
     "subtask_client": frozenset({"schemas", "transport"}),
     "sinks": frozenset({"schemas", "subtask_client"}),
+    "recorded": frozenset({"schemas", "transport", "coordinator", "subtask_client"}),
     TOP: frozenset(
-        {"schemas", "transport", "coordinator", "subtask_client", "sinks", "broker", "spark_integration", "testing"}
+        {
+            *("schemas", "transport", "coordinator", "subtask_client", "sinks", "recorded"),
+            *("broker", "spark_integration", "testing"),
+        }
     ),
     "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "sinks"}),
     "broker": frozenset(),
     "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),
     "cli": frozenset(
-        {TOP, "schemas", "transport", "coordinator", "subtask_client", "spark_integration", "broker", "testing"}
+        {
+            *(TOP, "schemas", "transport", "coordinator", "subtask_client", "recorded"),
+            *("spark_integration", "broker", "testing"),
+        }
     ),
 }
 """Folder to the other folders that it may import."""
