@@ -8,12 +8,12 @@ from typing import Annotated
 import typer
 
 from ..coordinator.client import JobClient
+from ..dashboard.model import ENDED
 from ..schemas.status import CommandReply
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
 from .console import Console
 from .exits import Failed, UsageError
-from .look import ENDED
 from .plain import plain, text_of
 
 TimeoutOption = Annotated[

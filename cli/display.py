@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ..dashboard import words
 from ..schemas.status import JobStatus
 from .console import Console
 
@@ -65,11 +66,7 @@ def subtask_table(status: JobStatus) -> Table:
 
 def waiting_lines(status: JobStatus) -> list[str]:
     """What every pending checkpoint waits for, by name."""
-    return [
-        f"{'savepoint' if p.savepoint else 'checkpoint'} {p.checkpoint_id}, {p.age_s:.1f} s old, waits for"
-        f" {p.waits_for or 'nothing more'}"
-        for p in status.pending
-    ]
+    return words.pending(status)
 
 
 def renderable(status: JobStatus, lines: list[str], progress: str = "") -> Group:

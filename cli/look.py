@@ -11,17 +11,18 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..coordinator.client import JobClient, statuses
+from ..dashboard import model
+from ..dashboard.model import ENDED, History
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected, job_client
 from .console import Console
-from .display import Display, headline, subtask_table, waiting_lines
+from .display import headline, subtask_table, waiting_lines
 from .exits import Failed
 from .plain import checkpoint_row, plain
+from .status_view import StatusDisplay
 
-STALE_S = 5.0
-"""A status this old is told as old: a coordinator writes one each second."""
-ENDED = ("finished", "stopped", "failed")
+LOOK_EVERY_S = 0.5
 
 
 def jobs(
@@ -90,21 +91,22 @@ def status(
 
 
 def _watch(client: JobClient, console: Console) -> None:
-    at_ms = -1
-    with Display(console) as display:
+    """Until the job has ended; what it has told in the minutes before counts for the rates."""
+    history = History()
+    with client.follow() as follower, StatusDisplay(console) as display:
+        while not follower.caught_up:
+            for status in follower.poll(LOOK_EVERY_S):
+                history.see(status)
+        news = [] if history.newest is None else [history.newest]
         while True:
-            newest = client.status()
-            if newest is not None and newest.at_ms != at_ms:
-                at_ms = newest.at_ms
-                if console.as_json:
-                    console.data(_told(newest))
-                else:
-                    display.update(newest)
-                if newest.state in ENDED:
-                    return
-            elif newest is not None and state_of(newest) == "gone":
-                display.say(f"{newest.job}: its coordinator has told nothing for more than {STALE_S:g} s")
-            time.sleep(0.3)
+            if console.as_json:
+                for status in news:
+                    console.data(_told(status))
+            elif (view := history.view(round(1000 * time.time()))) is not None:
+                display.show(view)
+            if history.newest is not None and history.newest.state in ENDED:
+                return
+            news = [status for status in follower.poll(LOOK_EVERY_S) if history.see(status)]
 
 
 def checkpoints(
@@ -146,7 +148,7 @@ def checkpoints(
 
 def state_of(status: JobStatus) -> str:
     """Its state; "gone" where it says that it runs, and has not said so for a while."""
-    return "gone" if status.state not in ENDED and _age_s(status) > STALE_S else status.state
+    return model.state_of(status, 1000 * time.time())
 
 
 def _told(status: JobStatus) -> dict[str, object]:
@@ -154,7 +156,7 @@ def _told(status: JobStatus) -> dict[str, object]:
 
 
 def _age_s(status: JobStatus) -> float:
-    return max(0.0, time.time() - status.at_ms / 1000)
+    return model.age_s(status, 1000 * time.time())
 
 
 def _ago(status: JobStatus) -> str:

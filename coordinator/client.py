@@ -15,6 +15,7 @@ from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, T
 from ..schemas.status import CommandReply, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
+from .following import StatusFollower
 from .opening import read_log
 from .protocol.history import History
 
@@ -61,6 +62,10 @@ class JobClient:
         finally:
             reader.close()
         return newest
+
+    def follow(self) -> StatusFollower:
+        """Every status from some minutes ago on, as they are written; to be closed."""
+        return StatusFollower(self._transport, self.topics)
 
     def history(self) -> History:
         """The job's checkpoint log, folded. Raises JobRefused where a record cannot be read."""

@@ -36,12 +36,13 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
         }
     ),
     "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "sinks"}),
+    "dashboard": frozenset({"schemas", "coordinator"}),
     "broker": frozenset(),
     "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),
     "cli": frozenset(
         {
             *(TOP, "schemas", "transport", "coordinator", "subtask_client", "recorded"),
-            *("spark_integration", "broker", "testing"),
+            *("spark_integration", "broker", "testing", "dashboard"),
         }
     ),
 }
@@ -62,6 +63,8 @@ OWNERS = {
     "pyspark": "spark_integration/",
     "py4j": "spark_integration/",
     "fsspec": "transport/state_storage.py",
+    "starlette": "dashboard/",
+    "uvicorn": "dashboard/",
 }
 """Third-party package to the only place that may import it."""
 

@@ -1,0 +1,115 @@
+"""The sentences that a viewer shows, for somebody who has not read the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..schemas.status import CheckpointStatus, JobStatus, OperatorStatus, SubtaskTimes, SubtaskTotals
+
+MISSING_NAMED = 4
+
+STATES = {
+    "starting": "The coordinator takes the job up from its log.",
+    "running": "Events flow, and checkpoints are taken.",
+    "failing-over": "The job is rolled back: everybody starts over from the last completed checkpoint.",
+    "finished": "Every subtask has come to its end.",
+    "stopped": "The job was asked to stop; run again, it goes on from its last checkpoint.",
+    "failed": "The job has given up.",
+    "left": "This coordinator has left; the job goes on with the next one.",
+    "gone": "Nobody has told anything of this job for a while: its coordinator has died, or cannot reach the broker.",
+}
+
+HINTS = {
+    "subtask": "One of the parallel parts of an operator: it handles events.",
+    "attempt": "One life of a subtask. After a failure the next one begins.",
+    "gateway": "Where events go out to a subtask. A checkpoint closes it for a moment, and it holds what is sent then.",
+    "unhandled": "Events that were sent and that the subtask has not reported handled yet.",
+    "held": "Events that wait in closed gateways until the subtask has taken its snapshot.",
+    "received": "Events that the subtask has sent to its coordinator.",
+    "checkpoint": "A consistent picture of the whole job. After a failure everything goes on from the last one.",
+    "failover": "Something failed. region: its subtasks start over. global: the coordinators are rolled back too.",
+    "epoch": "One uninterrupted history. Each global failover, and each new coordinator, begins the next.",
+    "silent": "Seconds since anything was heard of the subtask. It is given up when that grows too long.",
+}
+
+STEPS = {
+    "cut": "coordinator's state is taken",
+    "snapshot": "marker reaches the subtask, and it takes its snapshot",
+    "upload": "state is stored and acknowledged",
+    "both": "snapshot and acknowledgement together",
+    "commit": "checkpoint is committed",
+}
+
+
+def gone(age_s: float) -> str:
+    return f"the next coordinator: nothing has been heard of this one for {duration(round(1000 * age_s))}"
+
+
+def begins(state: str, last_completed: int) -> str:
+    whence = "from its beginning" if last_completed < 0 else f"from checkpoint {last_completed}"
+    if state == "starting":
+        return f"the coordinator to take the job up {whence}"
+    return f"the next epoch to begin {whence}"
+
+
+def missing(operator: OperatorStatus, totals: SubtaskTotals) -> Iterable[str]:
+    """Who is not there, by name as far as there are few."""
+    away = [s for s in operator.subtasks if s.phase in ("absent", "waiting")]
+    for s in away[:MISSING_NAMED]:
+        name = f"{operator.operator}/{s.subtask}"
+        if s.phase == "waiting":
+            yield f"{name} to be started again: it has asked for it"
+        else:
+            yield f"{name} {s.step}" if s.step else f"{name} to be started"
+    more = totals.absent + totals.waiting - min(len(away), MISSING_NAMED)
+    if more > 0:
+        yield f"{more} {'more ' if away else ''}of the {operator.parallelism} subtasks of {operator.operator}"
+
+
+def pending(status: JobStatus, least_s: float = 0.0) -> list[str]:
+    """What every checkpoint under way for so long waits for, by name."""
+    return [
+        f"{'savepoint' if p.savepoint else 'checkpoint'} {p.checkpoint_id}, {p.age_s:.1f} s old, waits for"
+        f" {p.waits_for or 'nothing more'}"
+        for p in status.pending
+        if p.age_s >= least_s
+    ]
+
+
+def waiting(what: str) -> str:
+    """An entry of a view's waits, as a line that stands alone."""
+    return what if " waits for " in what else f"waits for {what}"
+
+
+def cut(told: CheckpointStatus) -> str:
+    if told.marked_ms < 0:
+        return f"not cut after {duration(told.took_ms)}"
+    return f"cut after {duration(told.marked_ms)}"
+
+
+def steps(told: CheckpointStatus, times: SubtaskTimes) -> str:
+    if times.acked_ms >= 0:
+        return f"safe after {duration(times.acked_ms)}"
+    if told.marked_ms < 0:
+        return "has no marker yet"
+    if times.snapshot_ms >= 0:
+        return f"snapshot after {duration(times.snapshot_ms)}, not safe yet"
+    return f"no snapshot after {duration(told.took_ms)}"
+
+
+def duration(ms: int) -> str:
+    if ms < 1_000:
+        return f"{ms} ms"
+    if ms < 10_000:
+        return f"{ms / 1000:.1f} s"
+    if ms < 120_000:
+        return f"{ms / 1000:.0f} s"
+    return f"{ms / 60_000:.0f} min"
+
+
+def size(count: int) -> str:
+    if count < 10_000:
+        return f"{count:,} B"
+    if count < 10_000_000:
+        return f"{count / 1000:,.0f} kB"
+    return f"{count / 1_000_000:,.0f} MB"

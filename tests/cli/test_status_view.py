@@ -1,0 +1,63 @@
+"""`penstock status --watch`: everything redrawn on a terminal, else a line for each thing that happens."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+import rich.console
+
+from penstock.cli.console import Console
+from penstock.cli.status_view import StatusDisplay
+from penstock.dashboard.model import History, View
+from penstock.schemas.status import JobStatus, SubtaskTimes
+from tests.dashboard.statuses import BEGIN_MS, checkpoint, failover, operator, pending, status, subtask
+
+FULL = status(
+    pending=(pending(waits_for="reader/0 [red](slow)[/red]"),),
+    operators=(operator(*(subtask(i, gateway="closed for 6" if i == 3 else "open") for i in range(40))),),
+    checkpoints=(
+        checkpoint(4, outcome="aborted", reason="reader/1 declined: [b]no[/b]"),
+        checkpoint(5, SubtaskTimes("reader", 0, 30, 80), SubtaskTimes("reader", 1, -1, 90)),
+    ),
+    failovers=(failover(),),
+)
+
+
+def view_of(told: JobStatus) -> View:
+    history = History()
+    history.see(told)
+    view = history.view(told.at_ms + 100)
+    assert view is not None
+    return view
+
+
+def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
+    console = Console()
+    console.rich = rich.console.Console(
+        file=io.StringIO(), force_terminal=True, width=180, height=120, color_system=None, _environ={"TERM": "xterm"}
+    )
+    with StatusDisplay(console) as display:
+        display.show(view_of(FULL))
+    assert isinstance(console.rich.file, io.StringIO)
+    shown = console.rich.file.getvalue()
+    for said in (
+        "flights: running, epoch 1, 40/40 subtasks, checkpoint 5 (35 ms)",
+        "checkpoint 6, 1.5 s old, waits for reader/0 [red](slow)[/red]",
+        "reader/3", "closed for 6", "... 8 more", "reader/1 declined: [b]no[/b]", "safe after 80 ms", "cut after 10 ms",
+        "not over yet", "reader/1 attempt 7: disk full",
+    ):  # fmt: skip
+        assert said in shown, said
+    row, *_ = [line for line in shown.splitlines() if "safe after 80 ms" in line]
+    assert row.count("█") == 28, "from 10 ms to 80 ms of 100 ms, in 40 characters"
+
+
+def test_without_a_terminal_a_line_tells_each_thing_that_happens_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with StatusDisplay(Console()) as display:
+        display.show(view_of(status()))
+        display.show(view_of(status(1)))
+        display.show(view_of(status(2, failovers=(failover(at_ms=BEGIN_MS + 1),))))
+    assert capsys.readouterr().out.splitlines() == [
+        "flights is running in epoch 1",
+        "region failover of reader/1, not over yet: reader/1 attempt 7: disk full",
+    ]
