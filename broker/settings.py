@@ -49,6 +49,7 @@ _DEFAULTS = {
     "share.coordinator.state.topic.num.partitions": "1",
     "share.coordinator.state.topic.min.isr": "1",
     "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "1000",
     # After a SIGKILL the node is let back in when its old session is over: 2.5 s instead of 11.
     "broker.session.timeout.ms": "1000",
     "broker.heartbeat.interval.ms": "200",

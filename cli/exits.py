@@ -22,7 +22,8 @@ class Exit(IntEnum):
 
 
 MEANINGS = {
-    Exit.DONE: "done; demo: the result is equal to the one computed directly",
+    Exit.DONE: "done; coordinator --standby: or told to leave, and the job goes on; demo: the result is equal to the"
+    " one computed directly",
     Exit.FAILED: "the job failed or was refused, a request was refused or not answered, the demo's results differ,"
     " or doctor found something missing",
     Exit.USAGE: "wrong usage, setting, input or job name: nothing was started",

@@ -24,7 +24,18 @@ from ..schemas.errors import (
     TransportError,
 )
 from ..schemas.topics import TopicSpec
-from ..transport.ports import FencedLog, LogRecord, OffsetRange, Partition, Reader, TopicInfo, Transport, Writer
+from ..transport.memory_election import MemoryElection
+from ..transport.ports import (
+    Election,
+    FencedLog,
+    LogRecord,
+    OffsetRange,
+    Partition,
+    Reader,
+    TopicInfo,
+    Transport,
+    Writer,
+)
 from .faults import COMMITTING, READING, Faults, Hold, Kind
 from .matching import Subject
 from .processes import Process
@@ -110,6 +121,12 @@ class FaultyTransport:
     def claim_log(self, topic: str, owner: str, timeout_s: float = 30.0) -> FaultyFencedLog:
         inner = self._inner(timeout_s).claim_log(topic, owner, timeout_s)
         return FaultyFencedLog(self.faults, self.process, inner, Partition(topic, 0), self.commit_timeout_s)
+
+    def election(self, name: str, topic: str, session_s: float) -> FaultyElection:
+        return FaultyElection(self.process, self._inner().election(name, topic, session_s))
+
+    def candidates(self, name: str, timeout_s: float = 10.0) -> int:
+        return self._inner(timeout_s).candidates(name, timeout_s)
 
     def close(self) -> None:
         """Closes the inner transport, which every view shares."""
@@ -274,6 +291,25 @@ class FaultyFencedLog:
 
     def close(self) -> None:
         self._inner.close()
+
+
+class FaultyElection:
+    """See :class:`penstock.transport.ports.Election`. In memory, the session of a stopped or dead process ends."""
+
+    def __init__(self, process: Process, inner: Election) -> None:
+        self._process, self._inner = process, inner
+        if isinstance(inner, MemoryElection):
+            inner.alive = lambda: not (process.dead or process.frozen)
+
+    def elected(self) -> bool:
+        self._process.pass_gate()
+        if self._process.dead:
+            raise BrokerUnreachable(f"{self._process.name} has crashed: it reaches nothing any more")
+        return self._inner.elected()
+
+    def close(self) -> None:
+        if not self._process.dead:
+            self._inner.close()
 
 
 def _is_lost(record: LogRecord) -> bool:

@@ -9,6 +9,7 @@ if __name__ != "penstock.transport":
 
 from .memory import MemoryBroker, MemoryTransport
 from .ports import (
+    Election,
     FencedLog,
     LogRecord,
     OffsetRange,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from .kafka import KafkaConfig, KafkaTransport
 
 __all__ = [
+    "Election",
     "FencedLog",
     "KafkaConfig",
     "KafkaTransport",

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from ..schemas.topics import TopicSpec
 from .kafka_admin import KafkaAdmin
 from .kafka_client import RECORD_OVERHEAD_BYTES, KafkaConfig
+from .kafka_election import KafkaElection
 from .kafka_log import KafkaFencedLog
 from .kafka_reader import KafkaReader, read_committed
 from .kafka_writer import KafkaWriter
@@ -109,6 +110,13 @@ class KafkaTransport:
         deadline = time.monotonic() + timeout_s
         self._admin.require([Partition(topic, 0)], timeout_s)
         return KafkaFencedLog(self._config, topic, owner, max(deadline - time.monotonic(), 0.05))
+
+    def election(self, name: str, topic: str, session_s: float) -> KafkaElection:
+        self._admin.require([Partition(topic, 0)], _EXISTS_TIMEOUT_S)
+        return KafkaElection(self._config, name, topic, session_s)
+
+    def candidates(self, name: str, timeout_s: float = 10.0) -> int:
+        return self._admin.members(name, timeout_s)
 
     def close(self) -> None:
         self._admin.close()

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from ..schemas.errors import AppendFailed, Fenced, PositionUnavailable, TopicMissing, TransportError
 from ..schemas.frames import RECORD_BYTES_MAX
 from ..schemas.topics import TopicSpec
+from .memory_election import MemoryElection
 from .ports import LogRecord, OffsetRange, OnOutcome, Partition, TopicInfo, checked_positions
 
 Clock = Callable[[], int]
@@ -86,6 +87,8 @@ class MemoryBroker:
         self._topics: dict[str, _Topic] = {}
         self._claims: dict[str, int] = {}
         """How often each owner's name was claimed: only the newest claim may commit."""
+        self._candidates: dict[str, list[MemoryElection]] = {}
+        """For each place, by name; who holds it stands first."""
 
     def create_topics(self, specs: Iterable[TopicSpec]) -> None:
         with self._lock:
@@ -392,6 +395,15 @@ class MemoryTransport:
 
     def claim_log(self, topic: str, owner: str, timeout_s: float = 30.0) -> MemoryFencedLog:
         return MemoryFencedLog(self.broker, topic, owner, self._now_ms)
+
+    def election(self, name: str, topic: str, session_s: float) -> MemoryElection:
+        with self.broker._lock:
+            self.broker._log(Partition(topic, 0))
+        return MemoryElection(self.broker, name, session_s)
+
+    def candidates(self, name: str, timeout_s: float = 10.0) -> int:
+        with self.broker._lock:
+            return len(self.broker._candidates.get(name, ()))
 
     def close(self) -> None:
         pass

@@ -126,6 +126,25 @@ class FencedLog(Protocol):
     def close(self) -> None: ...
 
 
+class Election(Protocol):
+    """One candidate for a place that one at a time holds. From any thread.
+
+    The holder keeps the place while its process runs, whoever else joins. When it closes, another is elected at once;
+    when its process dies or stops, another is within about ``session_s``. One that was stopped may take itself for
+    elected until it looks again: who may *write* is decided by :class:`FencedLog`, never here.
+    """
+
+    def elected(self) -> bool:
+        """Whether this candidate holds the place, as far as it has heard; while the broker is away, what held before.
+
+        Raises what keeps it from being a candidate at all: :class:`ConfigurationError` for a session that the broker
+        does not allow, :class:`TransportError` for a group that it may not join or a topic that is gone.
+        """
+
+    def close(self) -> None:
+        """Gives the place up, or the candidacy. At most a few seconds, also while the broker is away."""
+
+
 class Transport(Protocol):
     """Where the logs are. Cheap to make; connects when first used; every part of it is made by the process using it."""
 
@@ -172,5 +191,14 @@ class Transport(Protocol):
 
         Transactions that the previous owner left open are aborted by this call.
         """
+
+    def election(self, name: str, topic: str, session_s: float) -> Election:
+        """Makes the caller a candidate for the place called ``name``; ``topic`` exists and has one partition.
+
+        A candidate whose process has said nothing for ``session_s`` is taken for dead. Raises :class:`TopicMissing`.
+        """
+
+    def candidates(self, name: str, timeout_s: float = 10.0) -> int:
+        """How many candidates there are for the place called ``name``, its holder included."""
 
     def close(self) -> None: ...

@@ -1,0 +1,281 @@
+"""A coordinator's host that waits for its turn: stands by, takes over, and stands by again when it has been fenced.
+
+Who takes over is elected among all hosts of this kind (:class:`penstock.transport.ports.Election`), and when is said by
+:class:`penstock.coordinator.protocol.standby.Watch`. Nothing relies on either being right: a coordinator begins by
+claiming an epoch, which fences the one before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ..schemas.codec import decode
+from ..schemas.errors import AppendFailed, JobFailed, JobHasFinished, TopicMissing, TransportError, UnreadableRecord
+from ..schemas.settings import JobSettings, RestartStrategy
+from ..schemas.status import JobStatus
+from ..transport.ports import Election, Partition, Reader, Transport
+from .client import STATUS_LOOK_BACK
+from .host import CoordinatorSpec
+from .opening import check_may_start
+from .protocol.effects import Ending
+from .protocol.standby import Verdict, Watch
+from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
+from .service import CoordinatorService, instances_of
+
+_log = logging.getLogger(__name__)
+
+TAKEOVER_AFTER_S = 6.0
+"""The shortest session that brokers allow unless they are told otherwise."""
+HAND_OVER_S = 10.0
+"""How long a coordinator that is asked to leave may take to end; then its place is given up all the same."""
+_LOOK_S = 0.1
+_ASK_EVERY_S = 0.5
+_ASK_TIMEOUT_S = 2.0
+_AGAIN_S = 1.0
+_CREATE_TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What a host does now, for people."""
+
+    active: bool
+    epoch: int
+    """Of the coordinator at work, this one or another; 0 where none is known."""
+    instance: str = ""
+    silent_s: float = 0.0
+    """Seconds for which nothing has been heard from the one at work, as far as that is certain."""
+    elected: bool = False
+    error: str = ""
+    """Why nothing can be said at the moment."""
+
+    def __str__(self) -> str:
+        if self.active:
+            return f"coordinating, epoch {self.epoch}"
+        if not self.epoch:
+            return "standing by: no coordinator is known yet"
+        said = f"standing by: epoch {self.epoch} is at work (instance {self.instance[:8]}), last seen"
+        place = ", elected to follow it" if self.elected else ""
+        return f"{said} {self.silent_s:.1f} s ago{place}{'; ' if self.error else ''}{self.error}"
+
+
+class StandbyService:
+    """Runs a job's coordinator on a thread of its own whenever it is this one's turn; see :class:`CoordinatorService`.
+
+    Ends with the job, with an error that another host would meet too, or with :meth:`leave`.
+    """
+
+    def __init__(
+        self,
+        settings: JobSettings,
+        coordinators: Mapping[str, CoordinatorSpec],
+        transport: Transport,
+        restart: RestartStrategy,
+        options: CoordinatorOptions | None = None,
+        *,
+        takeover_after: float = TAKEOVER_AFTER_S,
+    ) -> None:
+        self._settings, self._coordinators, self._transport = settings, coordinators, transport
+        self._restart, self._options = restart, options or CoordinatorOptions()
+        self._takeover_after = takeover_after
+        self._status_partition = Partition(settings.topics.status, 0)
+        self._service: CoordinatorService | None = None
+        self._standing = Standing(False, 0)
+        self._leaving, self._done = threading.Event(), threading.Event()
+        self._outcome: CoordinatorOutcome | None = None
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="penstock-standby", daemon=True)
+
+    def start(self) -> StandbyService:
+        self._thread.start()
+        return self
+
+    @property
+    def runtime(self) -> CoordinatorRuntime | None:
+        """The current instance, None while this host stands by."""
+        service = self._service
+        return None if service is None else service.runtime
+
+    def status(self) -> JobStatus | None:
+        """The newest status of the instance at work here, None while this host stands by."""
+        service = self._service
+        return None if service is None else service.status()
+
+    def standing(self) -> Standing:
+        """What this host does now. From any thread."""
+        status = self.status()
+        return self._standing if status is None else Standing(True, status.epoch, status.instance)
+
+    def leave(self) -> None:
+        """Ends this host but not the job: another takes over at once."""
+        self._leaving.set()
+
+    def done(self) -> bool:
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
+        """How it ended, None where it has not within ``timeout`` seconds. Raises what made it give up."""
+        if not self._done.wait(timeout):
+            return None
+        self._thread.join(10.0)
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+    def _run(self) -> None:
+        try:
+            self._outcome = self._stand()
+        except Exception as error:
+            self._error = error
+        except BaseException as error:  # raised here, it must not go through whoever waits elsewhere
+            self._error = JobFailed(f"the standby's thread was ended by {type(error).__name__}: {error}")
+            self._error.__cause__ = error
+        finally:
+            self._done.set()
+
+    def _stand(self) -> CoordinatorOutcome:
+        settings, topics = self._settings, self._settings.topics
+        self._transport.create_topics(settings.topic_specs, _CREATE_TIMEOUT_S)
+        check_may_start(settings, self._transport)  # what would be refused then is said now
+        election = self._transport.election(topics.standby_group, topics.checkpoints, self._takeover_after)
+        try:
+            followed = False
+            while True:
+                watch = Watch(self._takeover_after, followed=followed)
+                verdict = self._stand_by(election, watch)
+                if self._leaving.is_set():
+                    return CoordinatorOutcome(Ending.LEFT, "it stood by and was asked to leave")
+                if verdict is Verdict.LEAVE and watch.newest is not None:
+                    return CoordinatorOutcome(Ending(watch.newest.state), watch.newest.cause)
+                try:
+                    outcome = self._coordinate(watch)
+                except (TopicMissing, AppendFailed):
+                    raise
+                except TransportError as error:  # the broker went away before an epoch was claimed
+                    _log.warning("job=%s: could not take over, stands by again: %s", settings.name, error)
+                    self._leaving.wait(_AGAIN_S)
+                    followed = watch.seen_at_work
+                    continue
+                if outcome.ending is not Ending.FENCED:
+                    return outcome
+                _log.info("job=%s: fenced (%s); this host stands by again", settings.name, outcome.cause)
+                followed = True
+        finally:
+            election.close()
+
+    # ---- standing by
+
+    def _stand_by(self, election: Election, watch: Watch) -> Verdict:
+        """Watches until there is something to do, or to leave."""
+        with _StatusLog(self._transport, self._status_partition) as log:
+            while not self._leaving.is_set():
+                complete, error = log.look(watch)
+                now, elected = time.monotonic(), election.elected()
+                watch.look(now, complete=complete)
+                self._standing = _standing(watch, now, elected, error)
+                verdict = watch.verdict(now, elected=elected)
+                if verdict is not Verdict.WAIT:
+                    return verdict
+        return Verdict.WAIT
+
+    # ---- coordinating
+
+    def _coordinate(self, watch: Watch) -> CoordinatorOutcome:
+        """Until it ends. What becomes of the place meanwhile does not matter: epochs fence."""
+        options = replace(self._options, continues=watch.seen_at_work)
+        _log.info("job=%s: this host takes over from epoch %d", self._settings.name, self._standing.epoch)
+        service = CoordinatorService(
+            instances_of(self._settings, self._coordinators, self._transport, options), self._restart
+        )
+        self._service = service.start()
+        try:
+            while (outcome := service.wait(_LOOK_S)) is None:
+                if self._leaving.is_set():
+                    service.leave()
+                    return service.wait(HAND_OVER_S) or CoordinatorOutcome(
+                        Ending.LEFT,
+                        f"it did not end within {HAND_OVER_S:g} s of being asked to; its successor fences it",
+                    )
+            return outcome
+        except JobHasFinished as finished:  # its predecessor came that far
+            return CoordinatorOutcome(Ending(finished.outcome), finished.cause)
+        finally:
+            self._standing = Standing(False, 0)
+            self._service = None
+
+
+class _StatusLog:
+    """The status topic as it is followed: what was there, and what comes."""
+
+    def __init__(self, transport: Transport, partition: Partition) -> None:
+        self._transport, self._partition = transport, partition
+        self._reader: Reader | None = None
+        self._position = 0
+        self._began_at: int | None = None
+        """The end of the topic when this began: what stands before it is told as recalled."""
+        self._asked_at = float("-inf")
+        self._complete = False
+
+    def look(self, watch: Watch) -> tuple[bool, str]:
+        """Tells ``watch`` what there is to read; whether that is all, and if not, why."""
+        try:
+            self._read(watch)
+            return self._complete, ""
+        except TopicMissing:
+            raise
+        except TransportError as error:  # the broker is away, or the position was truncated away
+            self.close()
+            self._complete = False
+            time.sleep(_LOOK_S)
+            return False, str(error)
+
+    def _read(self, watch: Watch) -> None:
+        reader = self._reader or self._opened()
+        for record in reader.poll(_LOOK_S):
+            self._position = record.offset + 1
+            try:
+                status = decode(record.value)
+            except UnreadableRecord:
+                continue
+            if isinstance(status, JobStatus):
+                if record.offset < (self._began_at or 0):
+                    watch.recall(status)
+                else:
+                    watch.hear(status, time.monotonic())
+        if time.monotonic() - self._asked_at >= _ASK_EVERY_S:
+            self._complete = self._position >= self._end()[1]
+            self._asked_at = time.monotonic()
+
+    def _opened(self) -> Reader:
+        begin, end = self._end()
+        if self._began_at is None:
+            self._began_at = end
+            self._position = max(begin, end - STATUS_LOOK_BACK)
+        self._position = max(begin, self._position)
+        self._reader = self._transport.reader({self._partition: self._position})
+        return self._reader
+
+    def _end(self) -> tuple[int, int]:
+        return self._transport.offsets([self._partition], _ASK_TIMEOUT_S)[self._partition]
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def __enter__(self) -> _StatusLog:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _standing(watch: Watch, now: float, elected: bool, error: str) -> Standing:
+    newest = watch.newest
+    if newest is None:
+        return Standing(False, 0, elected=elected, error=error)
+    return Standing(False, newest.epoch, newest.instance, watch.silent_s(now), elected, error)

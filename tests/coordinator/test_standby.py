@@ -1,0 +1,221 @@
+"""Coordinators that stand by, in threads over logs in memory: who is at work, and who follows."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.standby import StandbyService
+from penstock.schemas.errors import BrokerUnreachable, JobRefused
+from penstock.testing.local import LocalJob
+from penstock.testing.transport import FaultyTransport
+from penstock.transport.ports import Partition, Transport
+
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_until
+
+AFTER_S = 0.5
+
+
+class Hosts:
+    """Hosts of one job's coordinator, each with a plan and a view of the transport of its own."""
+
+    def __init__(self, running: LocalJob) -> None:
+        self.running = running
+        self.made: list[StandbyService] = []
+        self.plans: list[Plan] = []
+        self.views: list[FaultyTransport] = []
+
+    def start(self, options: CoordinatorOptions | None = None) -> int:
+        plan, view = Plan(), FaultyTransport(self._inner(), self.running.faults, process=f"host-{len(self.made)}")
+        job = make_job(plan)
+        host = StandbyService(
+            job.settings,
+            job.coordinators,
+            view,
+            job.restart,
+            options or CoordinatorOptions(status_interval_s=0.02),
+            takeover_after=AFTER_S,
+        )
+        self.plans.append(plan)
+        self.views.append(view)
+        self.made.append(host.start())
+        return len(self.made) - 1
+
+    def _inner(self) -> Transport:
+        transport = self.running.transport
+        return transport.inner if isinstance(transport, FaultyTransport) else transport
+
+    def active(self) -> list[int]:
+        return [number for number, host in enumerate(self.made) if host.standing().active]
+
+    def wait_active(self, *numbers: int) -> None:
+        wait_until(lambda: self.active() == list(numbers), f"{numbers} at work")
+
+    def wait_standing_by(self, *numbers: int) -> None:
+        def there() -> bool:
+            standing = [self.made[n].standing() for n in numbers]
+            return all(not s.active and s.epoch > 0 for s in standing)
+
+        wait_until(there, f"{numbers} standing by")
+
+    def event_goes_through(self, number: int, event: bytes) -> None:
+        """From the coordinator of a host to the subtask."""
+        plan = self.plans[number]
+        plan.wait_gateways(0)
+
+        def through() -> bool:
+            plan.gateways[0].send_event(event)
+            return any(e == event for _, e in self.handled())
+
+        wait_until(through, f"{event!r} handled")
+
+    def handled(self) -> list[tuple[int, bytes]]:
+        return self.subtasks.handled
+
+    subtasks: Plan
+
+
+@pytest.fixture
+def hosts() -> Any:
+    """A job whose subtasks run, without a coordinator."""
+    subtasks = Plan()
+    with run(make_job(subtasks), coordinator=False) as running:
+        made = Hosts(running)
+        made.subtasks = subtasks
+        yield made
+        for host, view in zip(made.made, made.views, strict=True):
+            view.process.spare()
+            host.leave()
+        for host in made.made:
+            wait_until(host.done, "a host that has left")
+
+
+def test_the_first_is_at_work_at_once_and_those_behind_it_wait(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.start()
+    hosts.wait_standing_by(1, 2)
+    hosts.event_goes_through(0, b"one")
+    assert hosts.active() == [0]
+    assert str(hosts.made[1].standing()).startswith("standing by: epoch 1 is at work (instance ")
+
+
+def test_one_that_leaves_is_followed_by_one_other_and_the_job_goes_on(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.start()
+    hosts.wait_standing_by(1, 2)
+    hosts.event_goes_through(0, b"one")
+    hosts.made[0].leave()
+    outcome = hosts.made[0].wait(PATIENCE_S)
+    assert outcome is not None and outcome.ending is Ending.LEFT
+    hosts.wait_active(1)
+    hosts.event_goes_through(1, b"two")
+    assert hosts.active() == [1]
+    assert hosts.plans[2].names() == []
+    assert hosts.plans[0].count("close") == 1
+
+
+def test_one_that_only_stood_by_leaves_quietly(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.made[1].leave()
+    outcome = hosts.made[1].wait(PATIENCE_S)
+    assert outcome is not None and outcome.ending is Ending.LEFT
+    assert hosts.active() == [0]
+    assert hosts.plans[1].names() == []
+
+
+def test_one_that_dies_is_followed_after_its_session(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.views[0].crash()
+    wait_until(lambda: hosts.made[1].standing().active, "the other at work")
+    hosts.event_goes_through(1, b"after")
+
+
+def test_one_that_freezes_is_followed_and_stands_by_when_it_thaws(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.views[0].freeze()
+    wait_until(lambda: hosts.made[1].standing().active, "the other at work")
+    hosts.event_goes_through(1, b"after")
+    hosts.views[0].thaw()
+    hosts.wait_active(1)
+    hosts.wait_standing_by(0)
+    assert hosts.plans[0].count("close") == 1
+    hosts.made[1].leave()
+    hosts.wait_active(0)
+    hosts.event_goes_through(0, b"again")
+    assert [status.epoch for status in [hosts.made[0].status()] if status is not None] == [3]
+
+
+def test_a_callback_that_takes_long_is_no_reason_to_take_over(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    go_on = threading.Event()
+    hosts.plans[0].wait_gateways(0)
+    hosts.plans[0].does["checkpoint_coordinator"] = lambda _, n, result: (go_on.wait(PATIENCE_S), result.complete(b"0"))
+    try:
+        wait_until(lambda: hosts.made[1].standing().silent_s > 3 * AFTER_S, "a long silence")
+        assert not hosts.made[1].standing().elected
+        assert hosts.plans[1].names() == []
+    finally:
+        go_on.set()
+    hosts.event_goes_through(0, b"after")
+
+
+def test_when_the_job_ends_all_its_hosts_do(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    assert hosts.running.client.stop(savepoint=True).accepted
+    for host in hosts.made:
+        outcome = host.wait(PATIENCE_S)
+        assert outcome is not None and outcome.ending is Ending.STOPPED
+    assert hosts.plans[1].names() == []
+
+
+def test_what_would_be_refused_is_refused_when_it_begins_to_stand_by(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    writer = hosts.running.transport.writer()
+    writer.append(Partition(hosts.running.settings.topics.checkpoints, 0), b"nobody's", b"key")
+    writer.close()
+    hosts.start()
+    with pytest.raises(JobRefused, match="cannot be read"):
+        hosts.made[1].wait(PATIENCE_S)
+    assert hosts.active() == [0]
+
+
+def test_a_broker_that_is_away_while_it_takes_over_is_waited_for(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused: list[str] = []
+    claim: Callable[..., Any] = FaultyTransport.claim_log
+
+    def away_once(self: FaultyTransport, topic: str, owner: str, timeout_s: float = 30.0) -> Any:
+        if not refused:
+            refused.append(topic)
+            raise BrokerUnreachable("no broker answered (as the test wants it)")
+        return claim(self, topic, owner, timeout_s)
+
+    monkeypatch.setattr(FaultyTransport, "claim_log", away_once)
+    hosts.start()
+    hosts.wait_active(0)
+    assert refused
+    hosts.event_goes_through(0, b"after")
