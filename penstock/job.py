@@ -136,6 +136,8 @@ class Job:
     max_parallelism: int = 128
     """How many key groups there are: no operator with keyed input can ever have more subtasks. A job that has
     checkpoints cannot change it."""
+    replay_retention: float = 0.0
+    """Of so many seconds the logs are kept beyond what restarts need, with checkpoints to begin a replay at."""
     operators: dict[str, Operator] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -254,6 +256,7 @@ class Job:
             frame_linger=self.frame_linger,
             state_storage=self.state_storage,
             max_parallelism=self.max_parallelism,
+            replay_retention=self.replay_retention,
         )
 
     @property
@@ -296,5 +299,5 @@ def _shown(given: object) -> str:
 _SETTINGS = (
     "checkpoint", "restart", "prefix", "heartbeat_interval", "heartbeat_timeout", "start_timeout",
     "task_cancellation_timeout", "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage",
-    "max_parallelism",
+    "max_parallelism", "replay_retention",
 )  # fmt: skip

@@ -147,6 +147,8 @@ class JobSettings:
     """fsspec URL of the folder for states above ``inline_state_max``; None: such states are refused."""
     max_parallelism: int = 128
     """How many key groups there are: no operator with keyed input can ever have more subtasks. Never changes."""
+    replay_retention: float = 0.0
+    """Seconds: of so long the logs are kept, and checkpoints to begin a replay at, beyond what restarts need."""
     batches: bool = False
     """Whether a Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10)."""
     graph: Graph = field(init=False, compare=False, repr=False)
@@ -166,6 +168,7 @@ class JobSettings:
         _count("frame_events_max", self.frame_events_max, 1)
         _count("frame_bytes_max", self.frame_bytes_max, 1)
         _at_least("frame_linger", self.frame_linger, 0)
+        _at_least("replay_retention", self.replay_retention, 0)
         _count("max_parallelism", self.max_parallelism, 1)
         object.__setattr__(self, "graph", Graph(self.operators, self.max_parallelism))
         if self.batches and (len(self.operators) > 1 or not self.operators[0].has_coordinator):

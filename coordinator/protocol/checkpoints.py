@@ -270,10 +270,10 @@ def complete(
     of the position ``decided_at`` of the acks topic; the coordinator itself if not given.
     """
     pending.step = Step.COMMITTING
-    n, settings = pending.id, job.settings
+    n = pending.id
     open_commands = [offset for offset in job.commands if offset != pending.command]
     commands_position = min(open_commands, default=job.position)
-    discarded = job.history.outdated(settings.checkpoint.retained, n, savepoint=pending.savepoint)
+    discarded = retention.outdated(job, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
     header = CheckpointCompleted(
         job.current.number, n, pending.savepoint,

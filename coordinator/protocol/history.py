@@ -141,8 +141,10 @@ class History:
             self.line = []
         elif restored in self.line:
             del self.line[self.line.index(restored) + 1 :]
-        else:  # a retained one of an abandoned line, or of a compacted log
-            self.line = [restored] if restored in self.checkpoints else []
+        elif restored in self.checkpoints:  # a retained one of an abandoned line
+            self.line = [restored]
+        else:  # discarded since, and compacted away: others of its line may have been kept
+            self.line = [n for n in self.line if n < restored]
 
     def _prepare(self, record: CheckpointPrepared) -> None:
         """Its completion writes its parts again: compaction may have taken these away before their header."""

@@ -27,7 +27,8 @@ from . import attempts, batches, commands, inbox
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .history import Checkpoint, History, keyed
-from .inputs import Begin, Committed, Offsets, Reread, Restore
+from .inputs import Begin, Committed, Reread, Restore
+from .positions import Available, missing
 from .state import Epoch, JobState, Left, Phase, Slot, SlotPhase, WaitingHello
 
 
@@ -185,32 +186,13 @@ def _before(was: OperatorSnapshot, operator: OperatorSettings, given: InputSetti
 
 def _check_positions(job: JobState, restored: Checkpoint, begin: Begin) -> None:
     """A needed position that is gone is a refusal, never a silent gap (protocol, sections 3 and 11)."""
-    name, topics = job.settings.name, job.settings.topics
-
-    def check(where: str, wanted: int, there: Offsets, end: int = 0) -> None:
-        if not (there.begin <= wanted <= there.end and end <= there.end):
-            raise JobRefused(
-                f"checkpoint {restored.id} of job {name} needs {where} from offset {wanted}, and it holds offsets"
-                f" {there.begin} to {there.end}. Start from another checkpoint (penstock checkpoints {name}), or with"
-                " --fresh"
-            )
-
-    if not restored.header.savepoint:  # a savepoint holds its inbox range itself
-        check(topics.acks, restored.inbox_position, begin.acks)
-    for subtask, there in begin.events.items():
-        snapshot = restored.subtasks.get(subtask)
-        for needed in snapshot.event_ranges if snapshot is not None else ():
-            check(f"{topics.events(subtask.operator)}[{subtask.index}]", needed.begin, there, needed.end)
-    for partition, there in begin.data.items():
-        receiver = partition.receiver
-        snapshot = restored.subtasks.get(receiver)
-        where = f"{topics.data(partition.upstream, receiver.operator)}[{receiver.index}]"
-        for position in snapshot.data_positions if snapshot is not None else ():
-            for segment in position.segments if position.sender.operator == partition.upstream else ():
-                if segment.end == OPEN_END:  # nothing behind it is needed, but that there is something
-                    check(where, max(segment.begin, there.begin), there)
-                else:
-                    check(where, segment.begin, there, segment.end)
+    topics, there = job.settings.topics, Available(begin.acks, begin.events, begin.data)
+    if (why := missing(topics, restored, there)) is not None:
+        others = [n for n, c in sorted(job.history.checkpoints.items()) if missing(topics, c, there) is None]
+        ways = f"Start from another checkpoint ({', '.join(map(str, others))}: --from-checkpoint N), or with --fresh"
+        if not others:
+            ways = "No other checkpoint can be restored either: start with --fresh"
+        raise JobRefused(f"checkpoint {restored.id} of job {job.settings.name} needs {why}. {ways}")
     _check_channels(job, restored)
 
 

@@ -27,6 +27,7 @@ from penstock.subtask_client.protocol import effects as do
 
 from .backlog import STRIKES_MAX
 from .query_checks import QueryChecks
+from .retention_checks import RetentionChecks
 from .violations import Violation
 
 _EVENT_BYTES_MAX = 16
@@ -53,6 +54,7 @@ class Checks:
         self._executed: dict[int, str] = {}
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
         self.query = QueryChecks(world, self)
+        self.retention = RetentionChecks(world)
         self._told: set[tuple[SubtaskId, str]] = set()
         """Whose user was told, or restored, that a checkpoint with which work has completed."""
 
@@ -311,6 +313,7 @@ class Checks:
         if not savepoint:
             self._highest = checkpoint.id
         self.completed.append(checkpoint.id)
+        self.retention.completed(checkpoint)
         if self.world.config.batches:
             self.query.completed(checkpoint)
             return
@@ -441,6 +444,8 @@ class Checks:
             return why
         if forgotten := set(world.commands) - set(self._executed.values()):
             return f"{sorted(forgotten)} neither executed nor refused"
+        if (grown := self.retention.grown()) is not None:
+            return grown
         return "an outage is to come, or to end" if world.outage_to_come or world.away else None
 
     def _slots_drained(self, coordinator: CoordinatorProcess) -> str | None:

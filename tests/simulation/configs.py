@@ -112,6 +112,8 @@ class Config:
     """A query that starts finds the last batch not committed, though it was."""
     fresh: float = 0.0
     """Spark's checkpoint is deleted, and the query begins anew."""
+    retention: float | None = None
+    """Seconds of the replay window; then the size of the logs is looked at too. None: no window, and it is not."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -156,6 +158,7 @@ class Config:
             frame_events_max=frame_events,
             state_storage="memory://states",
             batches=self.batches,
+            replay_retention=self.retention or 0.0,
         )
 
 
@@ -236,6 +239,23 @@ def _queries() -> list[Config]:
     ]  # fmt: skip
 
 
+def _retention() -> list[Config]:
+    base = Config("retention", max_concurrent=2, savepoints=0.5, retention=0.3)
+    return [
+        *(replace(base, name=f"retention-{policy}", policy=policy) for policy in FailoverPolicy),
+        replace(base, name="retention-no-window", retention=0.0),
+        replace(base, name="retention-older", older=0.5, coordinator_faults=3.0),
+        replace(base, name="retention-zombies", coordinator_faults=8.0, raises=0.0),
+        replace(
+            base, name="retention-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1, older=0.3
+        ),
+        replace(
+            base, name="retention-query", batches=True, parallelism=1, batch_events=True, runs=0.0, twins=0.3,
+            savepoints=0.0,
+        ),
+    ]  # fmt: skip
+
+
 def _configs() -> dict[str, Config]:
     policies = list(FailoverPolicy)
     all_ = [
@@ -296,6 +316,7 @@ def _configs() -> dict[str, Config]:
         ),
         *_graphs(),
         *_queries(),
+        *_retention(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]

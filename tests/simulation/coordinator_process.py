@@ -348,7 +348,9 @@ class CoordinatorProcess:
         self.truncation = None
         positions = {world.event_partition(s): offset for s, offset in wanted.events.items()}
         positions |= {world.data_partition(*partition): offset for partition, offset in wanted.data.items()}
-        world.transport.truncate({**positions, world.acks: wanted.acks})
+        positions[world.acks] = wanted.acks
+        world.checks.retention.truncating(self, world.checks.history, positions)
+        world.transport.truncate(positions)
 
     def _load_state(self, handle: StateHandle) -> bytes:
         if handle.inline is not None:

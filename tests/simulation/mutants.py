@@ -175,11 +175,26 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 retention,
-                "acks = min([c.inbox_position for c in kept] + [last.inbox_position, last.header.commands_position])",
-                "acks = job.position",
+                "acks = min([c.inbox_position for c in (*kept, *replayed, last)] + [last.header.commands_position])",
+                "acks = 1 + last.inbox_position",
             ),
         ),
         "replay1",
+    ),
+    "window-begins-too-late": Mutant(
+        "section 7.9: the window begins with a checkpoint that is as old as it",
+        (Edit(retention, "default=0) - 1000 * seconds", "default=0) - 500 * seconds"),),
+        "retention-replay",
+    ),
+    "truncates-one-too-far": Mutant(
+        "section 7.9: logs are truncated below the last completed checkpoint's positions, never above",
+        (Edit(retention, "events[subtask] = min(needed)", "events[subtask] = min(needed) + 1"),),
+        "retention-no-window",
+    ),
+    "never-truncates": Mutant(
+        "section 7.9: what nobody needs is truncated",
+        (Edit(retention, "if last is None or not replayed:", "if True:"),),
+        "retention-no-window",
     ),
     # ---- failover and recovery (section 8)
     "no-inbox-range": Mutant(
@@ -844,8 +859,8 @@ MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 retention,
-                "needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint is last]",
-                "needed = [max((s.begin for s in position.segments), default=0)] if checkpoint is last else []",
+                "needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint.id in opens]",
+                "needed = [max((s.begin for s in position.segments), default=0)] if checkpoint.id in opens else []",
             ),
             Edit(retention, "{partition: min(needed) for", "{partition: max(needed) for"),
         ),

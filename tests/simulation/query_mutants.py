@@ -180,8 +180,8 @@ QUERY_MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 retention,
-                "floors[subtask] = min([last.subtasks[subtask].event_position, *ranges])",
-                "floors[subtask] = last.subtasks[subtask].event_position",
+                "return positions + ranges if positions else []",
+                "return positions",
             ),
         ),
         "query-3",

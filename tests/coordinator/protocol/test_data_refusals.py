@@ -56,7 +56,7 @@ def test_a_range_that_was_truncated_away_refuses() -> None:
     refused(
         script,
         rf"checkpoint {n} of job job needs penstock\.job\.a\.b\.data\[0\] from offset 4, and it holds offsets 5 to 12"
-        r"\. Start from another checkpoint \(penstock checkpoints job\), or with --fresh",
+        r"\. No other checkpoint can be restored either: start with --fresh",
     )
 
 

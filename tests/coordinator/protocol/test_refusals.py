@@ -147,3 +147,31 @@ def test_a_job_that_has_finished_starts_fresh_when_told_to() -> None:
     script = finished_job()
     script.restart(restore=Restore.FRESH)
     assert script.hello().started
+
+
+def test_a_refusal_names_the_checkpoints_that_can_still_be_restored() -> None:
+    """Section 4: a savepoint holds its inbox range itself, so a lost acks topic does not touch it."""
+    script = Script.running(checkpoint={"retained": 3})
+    script.checkpoint()
+    savepoint = script.savepoint()
+    script.acknowledge(savepoint)
+    script.checkpoint()
+    end = len(script.acks)
+    refused(
+        script,
+        rf"Start from another checkpoint \({savepoint}: --from-checkpoint N\), or with --fresh",
+        acks=Offsets(end, end),
+    )
+
+
+def test_a_savepoint_whose_range_somebody_has_cut_is_not_among_them() -> None:
+    """Section 11."""
+    script = Script.running(checkpoint={"retained": 1})
+    savepoint = script.savepoint()
+    script.acknowledge(savepoint, event_ranges=(Segment(1, 2, 1, 0, 1),))
+    script.checkpoint()
+    end = len(script.acks)
+    events = {S0: Offsets(2, 9), S1: Offsets(0, 9)}
+    refused(
+        script, "No other checkpoint can be restored either: start with --fresh", acks=Offsets(end, end), events=events
+    )
