@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import ask, broker, compat, coordinator, doctor, events, look, plan, run_job
+from . import ask, broker, compat, coordinator, doctor, events, look, plan, replay, run_job
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -34,6 +34,7 @@ app.command("jobs")(look.jobs)
 app.command("status")(look.status)
 app.command("checkpoints")(look.checkpoints)
 app.command("events")(events.events)
+app.command("replay")(replay.replay)
 app.command("stop")(ask.stop)
 app.command("savepoint")(ask.savepoint)
 app.command("request")(ask.request)

@@ -139,3 +139,27 @@ def test_an_offset_that_is_gone_is_refused_with_what_there_is(on_broker: Cli, hi
     ran = on_broker("events", history[0], "op", "--subtask", 0, "--from-offset", 99_999)
     assert ran.code == Exit.FAILED
     assert "and 99999 is none of them" in ran.err
+
+
+def test_replay_says_what_a_restored_subtask_would_get(on_broker: Cli, history: tuple[str, int]) -> None:
+    name, savepoint = history
+    ran = on_broker("replay", name, "op", "--subtask", 1, "--from-checkpoint", savepoint)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(f"op/1 restored from checkpoint {savepoint} by a failover")
+    assert "3 events handled in" in lines[-1]
+    assert any("handled  behind the event position: " in line and '{"b": 2}' in line for line in lines)
+    as_json = [json.loads(line) for line in on_broker(
+        "replay", name, "op", "--subtask", 1, "--from-checkpoint", savepoint, "--restart", "--json"
+    ).out.splitlines()]  # fmt: skip
+    assert as_json[0]["start"]["checkpoint_id"] == savepoint
+    assert {line["verdict"] for line in as_json[1:-1]} == {"not read"}
+    assert as_json[-1]["events"] == 0
+
+
+def test_replay_of_a_checkpoint_that_is_not_there_names_those_that_are(
+    on_broker: Cli, history: tuple[str, int]
+) -> None:
+    ran = on_broker("replay", history[0], "op", "--subtask", 1, "--from-checkpoint", 999)
+    assert (ran.code, ran.out) == (Exit.USAGE, "")
+    assert f"has no checkpoint 999 any more; it has: {history[1]}" in ran.err

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import penstock
 from penstock.broker import EmbeddedBroker
 from penstock.cli import main
 from penstock.testing import LocalJob
@@ -37,7 +38,8 @@ def hello_events(kafka_broker: EmbeddedBroker) -> Iterator[None]:
     assert spec is not None and spec.loader is not None
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with LocalJob(module.job, Keeping(kafka_broker.bootstrap)) as running:
+    job = module.job.renamed("hello-events", checkpoint=penstock.CheckpointSettings(interval=0.5, retained=10))
+    with LocalJob(job, Keeping(kafka_broker.bootstrap)) as running:
         running.wait(60)
     yield
     del sys.modules[spec.name]
