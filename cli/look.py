@@ -70,17 +70,19 @@ def status(
         if watch:
             _watch(client, Console(as_json=as_json))
             return
-        newest = client.status()
+        newest, standbys = client.status(), client.standbys()
     if newest is None:
         raise Failed(f"job {job} has not told its status yet: has its coordinator started?")
     if as_json:
-        console.data(_told(newest))
+        console.data({**_told(newest), "standbys": standbys})
         return
     console.show(headline(newest))
     if state_of(newest) == "gone":
         console.show(f"this was {_ago(newest)}: its coordinator has told nothing since")
     if newest.cause:
         console.show(f"because: {newest.cause}")
+    if standbys:
+        console.show(f"coordinators started with --standby: {standbys}, the one at work included")
     console.show(subtask_table(newest))
     for line in waiting_lines(newest) or ["no checkpoint is under way"]:
         console.show(line)

@@ -81,6 +81,13 @@ class JobClient:
             and (time.time() * 1000 - status.at_ms < within_s * 1000)
         )
 
+    def standbys(self) -> int | None:
+        """How many coordinators were started with ``--standby`` and run, the one at work included; None: not told."""
+        try:
+            return self._transport.candidates(self.topics.standby_group)
+        except TransportError:  # a user who may look at topics need not be allowed to look at groups
+            return None
+
     # ---- asking
 
     def savepoint(self, timeout_s: float = 120.0) -> CommandReply:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.standby import StandbyService
 from penstock.schemas.errors import BrokerUnreachable, JobRefused
+from penstock.schemas.status import BatchOutcome
+from penstock.spark_integration.streaming.planner import Planner
 from penstock.testing.local import LocalJob
 from penstock.testing.transport import FaultyTransport
+from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition, Transport
 
 from .jobs import PATIENCE_S, Plan, make_job, run, wait_until
@@ -103,6 +108,7 @@ def test_the_first_is_at_work_at_once_and_those_behind_it_wait(hosts: Hosts) -> 
     hosts.wait_standing_by(1, 2)
     hosts.event_goes_through(0, b"one")
     assert hosts.active() == [0]
+    assert hosts.running.client.standbys() == 3
     assert str(hosts.made[1].standing()).startswith("standing by: epoch 1 is at work (instance ")
 
 
@@ -219,3 +225,35 @@ def test_a_broker_that_is_away_while_it_takes_over_is_waited_for(hosts: Hosts, m
     hosts.wait_active(0)
     assert refused
     hosts.event_goes_through(0, b"after")
+
+
+def test_a_query_is_answered_by_whoever_is_at_work() -> None:
+    """Protocol, section 10: what was prepared by the one before is what Spark's decision is about."""
+    broker, plans, hosts = MemoryBroker(), [Plan(), Plan()], []
+    for plan in plans:
+        job = make_job(plan)
+        settings = dataclasses.replace(job.settings, batches=True)
+        options = CoordinatorOptions(status_interval_s=0.02)
+        host = StandbyService(
+            settings, job.coordinators, MemoryTransport(broker), job.restart, options, takeover_after=AFTER_S
+        )
+        hosts.append(host.start())
+        wait_until(lambda: hosts[0].standing().active, "the first at work")
+    planner = Planner(
+        lambda: MemoryTransport(broker), settings.topics, "op", wait_s=0.05, timeout_s=PATIENCE_S, resend_s=0.2
+    )
+    try:
+        assert planner.plan(-1).outcome is BatchOutcome.NOTHING
+        plans[0].gateways[0].send_event(b"a")
+        first = planner.plan(-1)
+        assert first.outcome is BatchOutcome.PLANNED
+        hosts[0].leave()
+        wait_until(lambda: hosts[1].standing().active, "the second at work")
+        assert planner.plan(first.checkpoint_id).outcome is BatchOutcome.NOTHING
+        assert ("reset_to_checkpoint", first.checkpoint_id, b"0") in plans[1].calls
+        assert JobClient(MemoryTransport(broker), settings.name).history().last_id == first.checkpoint_id
+    finally:
+        planner.close()
+        for host in hosts:
+            host.leave()
+            host.wait(PATIENCE_S)

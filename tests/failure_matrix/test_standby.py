@@ -146,6 +146,20 @@ def test_one_without_standby_is_left_at_work_while_it_is_heard_and_followed_when
         rig.finish()
 
 
+def test_one_whose_callback_does_not_end_gives_its_place_up_all_the_same_when_it_is_asked_to_leave(
+    make_rig: MakeRig,
+) -> None:
+    with make_rig() as rig:
+        active, waiting = start(rig)
+        held = rig.gates.hold(COORDINATOR, "cut")
+        rig.gates.limit = 40
+        held.wait()
+        processes.send_signal(active, signal.SIGTERM)
+        assert active.ended() == Exit.DONE, active.said()
+        followed_by(rig, waiting)
+        rig.finish()
+
+
 @pytest.mark.parametrize("how", ["paused", "killed"])
 def test_a_broker_that_is_away_for_longer_than_any_session_is_no_reason_to_take_over(
     make_rig: MakeRig, tmp_path: Path, how: str

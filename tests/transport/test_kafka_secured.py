@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.errors import BrokerUnreachable, TopicMissing
+from penstock.schemas.errors import BrokerUnreachable, TopicMissing, TransportError
 from penstock.schemas.topics import TopicSpec
-from penstock.transport import Partition
+from penstock.transport import Election, Partition
 from penstock.transport.kafka import KafkaTransport
 
 pytestmark = pytest.mark.kafka
@@ -80,3 +91,43 @@ def test_a_topic_that_acls_hide_is_missing_and_not_waited_for(secured_broker: Em
     ):
         with pytest.raises(TopicMissing, match="may not see it"):
             refused()
+
+
+def elected_in_time(election: Election) -> None:
+    deadline = time.monotonic() + 30.0
+    while not election.elected():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_group_that_acls_forbid_is_no_place_to_stand_for(secured_broker: EmbeddedBroker) -> None:
+    transport_of(secured_broker, "admin", "admin-pw").create_topics([TopicSpec(TOPIC, 1)])
+    rights = AclBinding(
+        *(ResourceType.TOPIC, TOPIC, ResourcePatternType.LITERAL),
+        *("User:guest", "*", AclOperation.READ, AclPermissionType.ALLOW),
+    )
+    admin = AdminClient(
+        {
+            "bootstrap.servers": secured_broker.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "admin",
+            "sasl.password": "admin-pw",
+        }
+    )
+    admin.create_acls([rights])[rights].result(30.0)
+    guest = transport_of(secured_broker, "guest", "guest-pw")
+    with closing(guest.election("penstock.secured.standby", TOPIC, 6.0)) as election:
+        refused = pytest.raises(TransportError, match=r"penstock\.secured\.standby .*GROUP_AUTHORIZATION_FAILED")
+        with refused:
+            elected_in_time(election)
+    with pytest.raises(TransportError, match="GROUP_AUTHORIZATION_FAILED"):
+        guest.candidates("penstock.secured.standby")
+    admin.delete_acls(
+        [
+            AclBindingFilter(
+                *(ResourceType.TOPIC, TOPIC, ResourcePatternType.LITERAL),
+                *("User:guest", "*", AclOperation.READ, AclPermissionType.ALLOW),
+            )
+        ]
+    )
