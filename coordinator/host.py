@@ -27,6 +27,7 @@ from .futures import EventFuture, Ledger
 from .mailbox import Mailbox
 from .protocol import effects, inputs
 from .protocol.stream import EventStream
+from .redistribution import RescaleFunction
 from .timers import Timer, Timers
 from .workers import Workers
 
@@ -39,9 +40,12 @@ LoadState = Callable[[StateHandle], bytes]
 class CoordinatorSpec:
     """How an operator's coordinator is made, and how its events and states travel."""
 
-    factory: Callable[[], OperatorCoordinator]
+    factory: Callable[[], OperatorCoordinator] | None
+    """None for an operator that has no coordinator."""
     codec: Codec
     state_codec: Codec
+    rescale: RescaleFunction | None = None
+    """Deals its subtasks' states over another number of subtasks, where its settings say that a function does."""
 
 
 class OperatorHost:
@@ -77,6 +81,7 @@ class OperatorHost:
         """It has raised and has not been reset since."""
         self._owes_start = False
         """start() is due and has not returned yet."""
+        assert spec.factory is not None, f"operator {settings.name} has no coordinator"
         self.coordinator = spec.factory()
         if not isinstance(self.coordinator, OperatorCoordinator):
             raise ConfigurationError(

@@ -12,16 +12,23 @@ from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
+from ..transport.state_storage import StateStorage
 from .protocol.core import CoordinatorCore
+from .protocol.effects import Redistribute
 from .protocol.history import Keyed
 from .protocol.inputs import Begin, Offsets, Restore
+from .redistribution import Redistribution, StateSpec
 
 _LOOK_TIMEOUT_S = 5.0
 
 
+def event_partition(settings: JobSettings, subtask: SubtaskId) -> Partition:
+    return Partition(settings.topics.events(subtask.operator), subtask.index)
+
+
 def event_partitions(settings: JobSettings) -> Mapping[SubtaskId, Partition]:
     """Each subtask's partition."""
-    return {s: Partition(settings.topics.events(s.operator), s.index) for s in settings.subtasks()}
+    return {s: event_partition(settings, s) for s in settings.subtasks()}
 
 
 def data_partitions(settings: JobSettings) -> Mapping[DataPartition, Partition]:
@@ -73,16 +80,21 @@ def check_may_start(
     transport: Transport,
     restore: Restore = Restore.LATEST,
     restore_checkpoint: int = -1,
+    coordinators: Mapping[str, StateSpec] | None = None,
 ) -> None:
     """Raises JobRefused where a coordinator that starts now would be refused. Changes nothing, fences nobody.
 
+    With ``coordinators`` also where states cannot be redistributed over another parallelism; it calls user code then.
     For whoever is about to do something that a refused start must not have done. The job's topics must exist.
     """
     try:
         begin = read_begin(settings, transport, restore, restore_checkpoint, timeout_s=_LOOK_TIMEOUT_S)
     except TransportError:
         return  # an open transaction may hide the log's end until a claim aborts it
-    CoordinatorCore(settings, "only looking").handle(begin, time.monotonic())
+    for effect in CoordinatorCore(settings, "only looking").handle(begin, time.monotonic()):
+        if isinstance(effect, Redistribute) and coordinators is not None:
+            storage = StateStorage(settings.state_storage, settings.topics.root)
+            Redistribution(settings, coordinators, storage, "").try_out(effect)
 
 
 def _readable(job: str, record: LogRecord) -> Keyed:

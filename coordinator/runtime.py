@@ -13,6 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import assert_never
 
 from ..schemas.codec import Record, encode
@@ -27,7 +28,7 @@ from ..schemas.errors import (
 from ..schemas.events import EventFrame, EventsRecord, Start, Stop
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
-from ..schemas.state import StateHandle, epoch_of_location
+from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
 from ..transport.ports import FencedLog, Partition, Transport, Writer
@@ -43,6 +44,8 @@ from .protocol.history import History
 from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
+from .redistribution import Redistribution
+from .states import collect_orphans, load_state
 from .status import encoded, job_status
 from .timers import Timers
 from .truncation import Truncation
@@ -114,6 +117,7 @@ class CoordinatorRuntime:
         self._user_workers = Workers(4, f"{settings.name}-call-async")
         """Of their own: user code that waits must not keep states from being stored."""
         self._storage = StateStorage(settings.state_storage, settings.topics.root)
+        self._redistribution = Redistribution(settings, coordinators, self._storage, self.instance)
         self._hosts: dict[str, OperatorHost] = {}
         self._raised: deque[inputs.Input] = deque()
         self._outcome: CoordinatorOutcome | None = None
@@ -221,7 +225,8 @@ class CoordinatorRuntime:
         settings, deadline_s = self.settings, self.options.deadline_s
         self._transport.create_topics(settings.topic_specs, deadline_s)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
-            opening.check_may_start(settings, self._transport, self.options.restore, self.options.restore_checkpoint)
+            restore = self.options.restore, self.options.restore_checkpoint
+            opening.check_may_start(settings, self._transport, *restore, self._specs)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
         begin = self._begin()
@@ -234,7 +239,7 @@ class CoordinatorRuntime:
                     self._mailbox,
                     self._timers,
                     self._user_workers,
-                    self._load_state,
+                    partial(load_state, self._storage),
                     self._transport.max_record_bytes - RECORD_HEADROOM,
                 )
         self._feed(begin)
@@ -284,7 +289,9 @@ class CoordinatorRuntime:
             case effects.DeleteStates():
                 self._workers.submit(_logged, self._storage.delete, list(effect.locations))
             case effects.CollectOrphans():
-                self._workers.submit(_logged, self._collect_orphans, effect)
+                self._workers.submit(_logged, collect_orphans, self._storage, effect)
+            case effects.Redistribute():
+                self._perform_all(self._core.handle(self._redistribution.perform(effect), time.monotonic()))
             case effects.Truncate():
                 self._truncation.want(effect)
             case effects.KillTask():
@@ -326,7 +333,7 @@ class CoordinatorRuntime:
             self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
-        partition, epoch = self._event_partitions[subtask], self._core.job.history.epoch
+        partition, epoch = opening.event_partition(self.settings, subtask), self._core.job.history.epoch
         size = _FRAME_COST_BYTES + len(record.payload) if isinstance(record, EventFrame) else 0
         attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
         life = self._logs.events_life
@@ -402,13 +409,6 @@ class CoordinatorRuntime:
         seen = {subtask: ends[partition].end for subtask, partition in self._event_partitions.items()}
         self._mailbox.post(inputs.EndsSeen(effect.checkpoint_id, seen))
 
-    def _load_state(self, handle: StateHandle) -> bytes:
-        if handle.inline is not None:
-            return handle.inline
-        if handle.location is None:
-            raise StateError("its handle names neither bytes nor a location")
-        return self._storage.get(handle.location)
-
     def _store(self, effect: effects.StoreState) -> None:
         try:
             self._storage.put(effect.location, effect.state)
@@ -417,18 +417,6 @@ class CoordinatorRuntime:
         else:
             handle = StateHandle(len(effect.state), location=effect.location)
             self._mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
-
-    def _collect_orphans(self, effect: effects.CollectOrphans) -> None:
-        if self.settings.state_storage is None:
-            return
-        unnamed = [
-            location
-            for location in self._storage.list()
-            if location not in effect.named
-            and (epoch := epoch_of_location(location)) is not None
-            and epoch < effect.epoch
-        ]
-        self._storage.delete(unnamed)
 
     # ---- status and end
 

@@ -30,6 +30,7 @@ FAILED_TOLD = 8
 
 _STATES = {
     Phase.NEW: "starting",
+    Phase.RESCALING: "starting",
     Phase.CLAIMING: "starting",
     Phase.CATCHING_UP: "starting",
     Phase.RUNNING: "running",

@@ -9,11 +9,12 @@ from typing import Any
 
 from .coordinator.api import OperatorCoordinator
 from .coordinator.host import CoordinatorSpec
+from .coordinator.redistribution import RescaleFunction
 from .schemas.errors import ConfigurationError
 from .schemas.events import FailoverPolicy
 from .schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from .schemas.graph import Graph, InputSettings, Partitioning
-from .schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, RestartStrategy
+from .schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Rescale, RestartStrategy
 from .schemas.topics import DEFAULT_PREFIX, TopicNames
 from .schemas.user_codec import Codec, CodecSpec, codec_for
 from .subtask_client.api import Subtask
@@ -39,6 +40,8 @@ class Operator:
     """Of the records that its subtasks emit."""
     input_codecs: Mapping[str, Codec] = field(default_factory=dict, compare=False)
     """Of the records that they take, by the name of the operator that emits them: its ``output_codec``."""
+    rescale: RescaleFunction | None = field(default=None, compare=False)
+    """The user's, where a function redistributes the states of its subtasks."""
     keys: dict[str, KeyFunction] = field(default_factory=dict, compare=False)
     """The key of an emitted record, by the name of the operator that takes it by key; each receiver adds its own."""
 
@@ -170,6 +173,7 @@ class Job:
         max_unsent_bytes: int = 64 * 1024 * 1024,
         max_unhandled: int = 1_000_000,
         event_ack_timeout: float = 30.0,
+        rescale: RescaleFunction | str | None = None,
     ) -> Operator:
         """Adds an operator.
 
@@ -181,6 +185,10 @@ class Job:
         ``inputs`` are the operators of this job whose records it takes, each with the way they are spread over its
         subtasks: ``upstream.keyed_by(key)``, ``.rebalance()``, ``.broadcast()`` or ``.forward()``. ``output_codec`` is
         for the records that its own subtasks emit, and takes what ``codec`` takes; who receives them decodes with it.
+
+        ``rescale`` says what becomes of the subtasks' states when the job is started with another parallelism (see
+        docs/rescaling.md): "list", "keyed", or a function (states, parallelism) -> states; None: such a start is
+        refused where there are states.
         """
         if name in self.operators:
             raise ConfigurationError(f"job {self.name!r} has an operator {name!r} already")
@@ -199,6 +207,7 @@ class Job:
             event_ack_timeout=event_ack_timeout,
             has_coordinator=coordinator is not None,
             inputs=tuple(InputSettings(i.upstream.name, i.partitioning) for i in self._checked(name, inputs)),
+            rescale=_rescale(name, rescale),
         )
         Graph([*(known.settings for known in self.operators.values()), settings], self.max_parallelism)
         operator = Operator(
@@ -209,6 +218,7 @@ class Job:
             codec_for(state_codec),
             codec_for(output_codec),
             {given.upstream.name: given.upstream.output_codec for given in inputs},
+            rescale if callable(rescale) else None,
         )
         # Last, so that an operator that was refused leaves nothing behind.
         for given in inputs:
@@ -261,11 +271,10 @@ class Job:
 
     @property
     def coordinators(self) -> Mapping[str, CoordinatorSpec]:
-        """How each operator's coordinator is made."""
+        """How each operator's coordinator is made, where it has one, and how its subtasks' states are redistributed."""
         return {
-            name: CoordinatorSpec(operator.coordinator, operator.codec, operator.state_codec)
+            name: CoordinatorSpec(operator.coordinator, operator.codec, operator.state_codec, operator.rescale)
             for name, operator in self.operators.items()
-            if operator.coordinator is not None
         }
 
     def check_subtasks(self) -> None:
@@ -282,6 +291,18 @@ class Job:
             operator.name: replace(operator, keys=dict(operator.keys)) for operator in self.operators.values()
         }
         return other
+
+
+def _rescale(name: str, given: object) -> Rescale:
+    if given is None:
+        return Rescale.REFUSE
+    if callable(given):
+        return Rescale.FUNCTION
+    if given in (Rescale.LIST.value, Rescale.KEYED.value):
+        return Rescale(given)
+    raise ConfigurationError(
+        f"rescale of operator {name!r} must be 'list', 'keyed', or a function of (states, parallelism), not {given!r}"
+    )
 
 
 def _no_subtask(name: str) -> Subtask:

@@ -29,6 +29,7 @@ class Hello:
     task: Annotated[str, "what the runner calls the task that hosts the instance; a failure hint names it"]
     host: Annotated[str, "where the instance runs, for people"]
     previous: Annotated[int, "newest attempt that this instance has been; -1: none"] = NO_ATTEMPT
+    parallelism: Annotated[int, "how many subtasks its operator has, as the instance was told; 0: not said"] = 0
 
     @property
     def subtask_id(self) -> SubtaskId:

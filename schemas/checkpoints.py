@@ -114,6 +114,7 @@ class CheckpointCompleted:
     reserved_through: Annotated[int, "ids up to and including this one may have been used"]
     committer: Annotated[str, "whose commit decided, empty where it was the coordinator's own"] = ""
     acks_position: Annotated[int, "offset in the acks topic behind the record that decided"] = 0
+    rescaled_from: Annotated[int, "checkpoint whose states it redistributes, or -1: none"] = NO_CHECKPOINT
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from .errors import ConfigurationError
 from .events import FailoverPolicy
 from .frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
-from .graph import Graph, InputSettings
+from .graph import Graph, InputSettings, Partitioning
 from .ids import SubtaskId, checked_name
 from .topics import DEFAULT_PREFIX, TopicNames, TopicSpec
 
@@ -85,6 +86,19 @@ class RestartStrategy:
         _above("restart budget_window", self.budget_window, 0)
 
 
+class Rescale(StrEnum):
+    """What becomes of an operator's subtask states when it starts with another parallelism (protocol, section 5)."""
+
+    REFUSE = "refuse"
+    """A start is refused, unless no subtask has a state that is not empty."""
+    LIST = "list"
+    """Each state is a list: its items are put end to end, and dealt again in even runs."""
+    KEYED = "keyed"
+    """Each state is a mapping, or a list of pairs: every entry goes to the subtask that owns its key."""
+    FUNCTION = "function"
+    """A function of the user's makes the new states from the old."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
     """One operator: how many subtasks, and the bounds on its events."""
@@ -104,6 +118,8 @@ class OperatorSettings:
     has_coordinator: bool = True
     inputs: tuple[InputSettings, ...] = ()
     """Operators whose records it takes; each stands before it in the job."""
+    rescale: Rescale = Rescale.REFUSE
+    """How its subtasks' states are redistributed over another number of subtasks."""
 
     def __post_init__(self) -> None:
         checked_name("operator name", self.name)
@@ -117,9 +133,18 @@ class OperatorSettings:
                 f"on_failover of operator {self.name!r} is {self.on_failover!r}; use one of"
                 f" {', '.join(repr(p.value) for p in FailoverPolicy)}"
             ) from None
+        if self.rescale is Rescale.LIST and self.has_keyed_input:
+            raise ConfigurationError(
+                f"rescale of operator {self.name!r} is 'list', and it has keyed input: its states must go where their"
+                " keys' records go. Use 'keyed' for mappings, or a function"
+            )
         for what in ("max_held_bytes", "max_unsent_bytes", "max_unhandled"):
             _count(f"{what} of operator {self.name!r}", getattr(self, what), 1)
         _above(f"event_ack_timeout of operator {self.name!r}", self.event_ack_timeout, 0)
+
+    @property
+    def has_keyed_input(self) -> bool:
+        return any(given.partitioning is Partitioning.KEYED for given in self.inputs)
 
 
 @dataclass(frozen=True, slots=True)

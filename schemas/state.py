@@ -17,6 +17,9 @@ class StateHandle:
     location: Annotated[str | None, "its name relative to the job's state storage, where it is not inline"] = None
 
 
+ROWS_MARK = b"\x00PSTROWS"
+"""What a state begins with that has a position in the rows of a DataFrame in front of it."""
+
 OPEN_END = -1
 """The end of a segment that has none: whatever comes."""
 

@@ -96,7 +96,7 @@ def _started(
 ) -> JobHandle:
     options = options or CoordinatorOptions()
     if coordinated_here:
-        check_may_start(plan.settings, transport, options.restore, options.restore_checkpoint)
+        check_may_start(plan.settings, transport, options.restore, options.restore_checkpoint, job.coordinators)
     client = JobClient(transport, job.name, job.prefix)
     client.announce_run(plan.run)
     silent = _Silent()

@@ -10,10 +10,11 @@ import struct
 from typing import Any, NamedTuple, Protocol
 
 from ..schemas.errors import ConfigurationError, StateError
+from ..schemas.state import ROWS_MARK
 from .api import Finished, Idle, PollResult, Progress, Subtask
 
 DIGEST_BYTES = 16
-_MAGIC, _VERSION = b"\x00PSTROWS", 1
+_VERSION = 1
 _HEADER = struct.Struct(f">8sBQ{DIGEST_BYTES}s??")
 _WAIT_FIRST_S, _WAIT_MAX_S = 0.001, 0.02
 _POSITIONS_MAX = 1_024
@@ -126,7 +127,7 @@ class RowFeed:
         while len(self._taken_at) > _POSITIONS_MAX:
             del self._taken_at[next(iter(self._taken_at))]
         has_state, ended = state is not None, self._inputs_ended
-        header = _HEADER.pack(_MAGIC, _VERSION, position.rows, position.digest, has_state, ended)
+        header = _HEADER.pack(ROWS_MARK, _VERSION, position.rows, position.digest, has_state, ended)
         return header + (state or b"")
 
     def unwrapped(self, who: str, checkpoint_id: int, data: bytes | None) -> bytes | None:
@@ -135,7 +136,7 @@ class RowFeed:
         if checkpoint_id < 0:
             self._begins_at = BEGINNING
             return None
-        if data is None or len(data) < _HEADER.size or not data.startswith(_MAGIC):
+        if data is None or len(data) < _HEADER.size or not data.startswith(ROWS_MARK):
             raise StateError(
                 f"{who} gets the rows of a DataFrame, and its state in checkpoint {checkpoint_id} does not say how far"
                 " they were read: the job ran without that input then. Start it without the input, or afresh"
@@ -152,7 +153,7 @@ class RowFeed:
 
 def refuse_position(who: str, checkpoint_id: int, data: bytes) -> None:
     """Raises StateError where a state has a position in front of it, and there are no rows."""
-    if data.startswith(_MAGIC):
+    if data.startswith(ROWS_MARK):
         raise StateError(
             f"{who}: its state in checkpoint {checkpoint_id} goes with a position in the rows of a DataFrame, and it"
             f" gets none now: start the run with inputs={{...}} again (spark_integration.run), or afresh"

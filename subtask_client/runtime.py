@@ -117,6 +117,7 @@ class SubtaskRuntime:
                 senders=tuple(graph.channels_into(subtask)),
                 receivers=tuple(graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
+                parallelism=settings.operator(subtask.operator).parallelism,
             )
         )
         self._core_lock = threading.Lock()

@@ -112,6 +112,9 @@ def _uncut(checkpoint: Checkpoint, settings: JobSettings, found: dict[SubtaskId,
     problems = []
     header = checkpoint.header
     for subtask in settings.subtasks():
+        was = checkpoint.operator(subtask.operator)
+        if was is not None and was.parallelism != settings.parallelism[subtask.operator]:
+            continue  # taken in another layout
         part = checkpoint.subtasks.get(subtask)
         if part is None:
             problems.append(f"checkpoint {checkpoint.id} has no part of {subtask}")

@@ -106,7 +106,8 @@ class CoordinatorProcess:
         return self.service.start()
 
     def _kept(self, spec: CoordinatorSpec) -> CoordinatorSpec:
-        make = spec.factory
+        if (make := spec.factory) is None:
+            return spec
         return replace(spec, factory=lambda: self._objects.keep(make()))
 
     def crash(self) -> None:

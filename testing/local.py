@@ -96,7 +96,8 @@ class LocalJob:
     def start(self) -> LocalJob:
         self._inner.create_topics(self.settings.topic_specs)
         if self.service is not None:
-            check_may_start(self.settings, self._inner, self._options.restore, self._options.restore_checkpoint)
+            restore = self._options.restore, self._options.restore_checkpoint
+            check_may_start(self.settings, self._inner, *restore, self.job.coordinators)
         if self._has_subtasks:
             self.client.announce_run(self.run_id)
         for coordinator in self._coordinators:

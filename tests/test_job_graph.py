@@ -272,3 +272,18 @@ def test_an_operator_that_only_a_query_reads_needs_no_subtask() -> None:
         job.check_subtasks()
     with pytest.raises(ConfigurationError, match="has no subtask"):
         job.renamed("others").check_subtasks()
+
+
+@pytest.mark.parametrize(
+    ("given", "means"), [(None, "refuse"), ("list", "list"), ("keyed", "keyed"), (max, "function")]
+)
+def test_how_states_are_dealt_again_is_said_per_operator(given: Any, means: str) -> None:
+    job = Job("job")
+    job.operator("op", parallelism=2, rescale=given)
+    assert job.settings.operator("op").rescale == means
+    assert job.coordinators["op"].rescale is (max if given is max else None)
+
+
+def test_no_other_way_of_dealing_states_is_known() -> None:
+    with pytest.raises(ConfigurationError, match=r"rescale of operator 'op' must be 'list', 'keyed', or a function"):
+        Job("job").operator("op", parallelism=2, rescale="function")

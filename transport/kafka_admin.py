@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import tenacity
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
 from ..schemas.topics import TopicSpec
@@ -100,13 +100,26 @@ class KafkaAdmin:
                 fine={KafkaError.TOPIC_ALREADY_EXISTS},
             )
             existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
-        for spec in wanted.values():
-            have = existing[spec.name].partitions
-            if have < spec.partitions:
-                raise TransportError(
-                    f"topic {spec.name} has {have} partitions and {spec.partitions} are needed: lower the parallelism,"
-                    " add partitions, or delete the topic if nothing in it is needed"
-                )
+        self._grow([spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions], end)
+
+    def _grow(self, specs: list[TopicSpec], end: float) -> None:
+        """Adds partitions until each topic has as many as its spec says. Another that does the same does no harm."""
+        if not specs:
+            return
+        new = [NewPartitions(spec.name, spec.partitions) for spec in specs]
+        self._each(
+            "adding partitions",
+            end - time.monotonic(),
+            lambda left: self._client().create_partitions(new, operation_timeout=left, request_timeout=left),
+            fine={KafkaError.INVALID_PARTITIONS},  # somebody else has added them meanwhile
+        )
+        wanted = {spec.name: spec.partitions for spec in specs}
+        self._described_when(
+            lambda seen: all(name in seen and seen[name].partitions >= n for name, n in wanted.items()),
+            wanted,
+            end,
+            "adding partitions",
+        )
 
     def describe_topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicInfo]:
         names = list(names)

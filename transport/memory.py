@@ -64,7 +64,12 @@ class _Topic:
     def __init__(self, spec: TopicSpec, topic_id: str) -> None:
         self.topic_id = topic_id
         self.log_append_time = spec.settings.get("message.timestamp.type") == "LogAppendTime"
-        self.logs = [_Log(Partition(spec.name, index)) for index in range(spec.partitions)]
+        self.name = spec.name
+        self.logs: list[_Log] = []
+        self.grow(spec.partitions)
+
+    def grow(self, partitions: int) -> None:
+        self.logs += [_Log(Partition(self.name, index)) for index in range(len(self.logs), partitions)]
 
 
 class MemoryBroker:
@@ -96,11 +101,8 @@ class MemoryBroker:
                 topic = self._topics.get(spec.name)
                 if topic is None:
                     self._topics[spec.name] = _Topic(spec, self._new_id())
-                elif len(topic.logs) < spec.partitions:
-                    raise TransportError(
-                        f"topic {spec.name} has {len(topic.logs)} partitions and {spec.partitions} are needed: lower"
-                        " the parallelism, or delete the topic if nothing in it is needed"
-                    )
+                else:
+                    topic.grow(spec.partitions)
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicInfo]:
         with self._lock:

@@ -155,7 +155,7 @@ class Transport(Protocol):
         """A sentence about the broker; :class:`BrokerUnreachable` where none answers."""
 
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
-        """Creates those that do not exist. One with too few partitions is a :class:`TransportError`."""
+        """Creates those that do not exist, and gives one with too few partitions those that it lacks."""
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         """Those of ``names`` that exist (and may be seen)."""

@@ -40,6 +40,11 @@ class StateStorage:
             raise StateError("state storage needs the job's name: job_root is empty")
         self._connected: tuple[Any, str, int] | None = None
 
+    @property
+    def configured(self) -> bool:
+        """Whether the job has one."""
+        return self._url is not None
+
     def __repr__(self) -> str:
         return f"StateStorage({self._shown_url}, {self._job_root!r})"
 

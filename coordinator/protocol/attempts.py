@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
-from ...schemas.events import Stop
+from ...schemas.events import Reset, Stop
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from . import commands, failover, inbox
@@ -21,8 +21,11 @@ from .stream import EventStream
 def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     """An instance asks for its Start. The newest Hello of the newest run wins."""
     subtask = hello.subtask_id
-    if hello.subtask not in range(job.settings.parallelism.get(hello.operator, 0)):
+    if not may_be_answered(job, hello):
         return job.drop("hello-of-unknown-subtask")
+    if is_of_another_layout(job, hello):
+        job.drop("hello-of-another-layout")
+        return stop(job, offset, hello, why_not(job, hello))
     if job.run is None or hello.run != job.run[0] or job.settings.batches:
         job.drop("hello-of-another-run")
         return stop(job, offset, hello, why_not(job, hello))
@@ -38,6 +41,38 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
             counted = not attempt.at_takeover
             failover.fail_attempt(job, subtask, f"a newer attempt ({offset}) said Hello", counted=counted)
     return None
+
+
+def may_be_answered(job: JobState, hello: Hello) -> bool:
+    """Whether a partition is known to be there: of a subtask that there is, or was when a kept checkpoint was taken."""
+    now = job.settings.parallelism.get(hello.operator)
+    if now is None:
+        return False
+    kept = [was for c in job.history.checkpoints.values() if (was := c.operator(hello.operator)) is not None]
+    return hello.subtask in range(max([now, *(was.parallelism for was in kept)]))
+
+
+def is_of_another_layout(job: JobState, hello: Hello) -> bool:
+    """Whether its instance was told another parallelism: its peers, keys and channels are not those of this job."""
+    now = job.settings.parallelism[hello.operator]
+    return hello.subtask >= now or hello.parallelism not in (0, now)
+
+
+def gone(job: JobState) -> list[SubtaskId]:
+    """Subtasks that the restored checkpoint knows, and the job no longer has."""
+    restored, now = job.current.restored, job.settings.parallelism
+    known = [] if restored is None else sorted(restored.subtasks)
+    return [subtask for subtask in known if subtask.index >= now.get(subtask.operator, subtask.index + 1)]
+
+
+def stop_gone(job: JobState, subtask: SubtaskId) -> None:
+    """Whoever still runs as one of them leaves: the attempt that acknowledged at once, another when it says Hello."""
+    restored, epoch = job.current.restored, job.current.number
+    assert restored is not None
+    if (attempt := restored.subtasks[subtask].attempt) != NO_ATTEMPT:
+        now = job.settings.parallelism[subtask.operator]
+        reason = f"operator {subtask.operator} of job {job.settings.name} has {now} subtasks now"
+        job.emit(Append(subtask, Stop(epoch, attempt, "", reason)), Append(subtask, Reset(epoch, 0)))
 
 
 def answer_hellos(job: JobState) -> bool:
@@ -87,6 +122,8 @@ def stop_finished(job: JobState, subtask: SubtaskId) -> None:
     finished this coordinator is gone before it could answer another Hello."""
     restored = job.current.restored
     assert restored is not None
+    if restored.subtasks[subtask].attempt == NO_ATTEMPT:
+        return  # it has come with a rescaling, and never ran
     reason = f"checkpoint {restored.id} contains the end of {subtask}"
     job.emit(Append(subtask, Stop(job.current.number, restored.subtasks[subtask].attempt, "", reason)))
 
@@ -115,6 +152,12 @@ def stops_stand(job: JobState, checkpoint_id: int) -> None:
 
 def why_not(job: JobState, hello: Hello) -> str:
     """Why this instance is told to leave."""
+    if is_of_another_layout(job, hello):
+        now, told = job.settings.parallelism[hello.operator], hello.parallelism or "more"
+        return (
+            f"the coordinator of job {job.settings.name} has {now} subtasks of operator {hello.operator}, and this task"
+            f" ({hello.subtask_id}, run {hello.run}) was started as one of {told}: start both with the same parallelism"
+        )
     claimed = "none" if job.run is None else job.run[0]
     return f"run {hello.run} of job {job.settings.name} has been replaced: the claimed run is {claimed}"
 

@@ -52,6 +52,7 @@ from .inputs import (
     EndsSeen,
     HeartbeatLost,
     Input,
+    Redistributed,
     RequestAnswered,
     Reread,
     RereadEnd,
@@ -106,6 +107,8 @@ def _take(job: JobState, event: Input) -> None:
     match event:
         case Begin():
             recovery.begin(job, event)
+        case Redistributed():
+            recovery.redistributed(job, event)
         case AckRead():
             _read(job, event)
         case Reread() if job.rereading is not None:
@@ -336,7 +339,7 @@ def _advance(job: JobState) -> bool:
                 or _registered_in_time(job)
                 or _heartbeat(job)
             )
-        case Phase.NEW | Phase.CLAIMING | Phase.CATCHING_UP | Phase.ENDED:
+        case Phase.NEW | Phase.RESCALING | Phase.CLAIMING | Phase.CATCHING_UP | Phase.ENDED:
             pass
     return False
 

@@ -110,6 +110,26 @@ class Truncate:
     data: Mapping[DataPartition, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class StatesToDeal:
+    """The states of one operator's subtasks, in the order of their indices, and over how many they are to be dealt."""
+
+    operator: str
+    states: tuple[StateHandle | None, ...]
+    parallelism: int
+
+
+@dataclass(frozen=True, slots=True)
+class Redistribute:
+    """Deal these states again; what is stored belongs to checkpoint ``checkpoint_id`` of ``epoch``, neither of which is
+    committed. Answered by Redistributed, or by the end of the instance where it is refused."""
+
+    restored: int
+    checkpoint_id: int
+    epoch: int
+    operators: tuple[StatesToDeal, ...]
+
+
 # ---- user code: a callback that raises comes back as CoordinatorRaised, behind this decision
 
 
@@ -248,6 +268,7 @@ Effect = (
     | StoreState
     | DeleteStates
     | CollectOrphans
+    | Redistribute
     | Truncate
     | Call
     | Settle

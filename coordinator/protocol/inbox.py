@@ -93,9 +93,10 @@ def belongs_to_range(restored: Checkpoint, offset: int, frame: OperatorEventFram
 
 
 def inherit(job: JobState, restored: Checkpoint, offset: int, frame: OperatorEventFrame) -> None:
-    """Keeps what ``frame`` holds of the range, once, until its subtask is ready. An operator may be gone since."""
+    """Keeps what ``frame`` holds of the range, once, until its subtask is ready; one that is gone never is, and its
+    events are owed nevertheless. An operator may be gone since: then nobody is there to take them."""
     owed, subtask = belongs_to_range(restored, offset, frame), frame.sender.subtask_id
-    if owed is None or subtask not in job.current.slots:
+    if owed is None or subtask.operator not in job.settings.parallelism:
         return
     kept = job.current.inherited.setdefault(subtask, [])
     if not kept or owed.sequence >= kept[-1].sequence + kept[-1].count:
@@ -115,7 +116,8 @@ def below(events: InboxEvents, sequence: int) -> InboxEvents | None:
 def hand_inherited(job: JobState, subtask: SubtaskId) -> None:
     """The subtask's inbox range, right after its first attempt is ready and before anything newer from it ◆."""
     epoch = job.current
-    attempt = epoch.slots[subtask].attempt
+    slot = epoch.slots.get(subtask)
+    attempt = None if slot is None else slot.attempt
     for part in epoch.inherited.pop(subtask, []):
         if job.has_coordinator(subtask.operator):
             events = unpack(part.count, part.lengths, part.payload)

@@ -54,6 +54,13 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class Redistributed:
+    """Answers ``Redistribute``: the states of each operator's new subtasks, in the order of their indices."""
+
+    states: Mapping[str, tuple[StateHandle | None, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
     """Answers ``Commit``: the transaction stands. Any other outcome ends the instance, and no input follows."""
 
@@ -190,6 +197,7 @@ class Tick:
 
 Input = (
     Begin
+    | Redistributed
     | Committed
     | Reread
     | RereadEnd

@@ -9,7 +9,8 @@ from .state import JobState, Phase, SlotPhase, Step
 def check_invariants(job: JobState) -> None:
     """Raises AssertionError where the state contradicts its own description."""
     epoch = job.epoch
-    assert (epoch is None) == (job.phase in (Phase.NEW, Phase.CLAIMING, Phase.BACKING_OFF)) or job.phase is Phase.ENDED
+    without = (Phase.NEW, Phase.RESCALING, Phase.CLAIMING, Phase.BACKING_OFF)
+    assert (epoch is None) == (job.phase in without) or job.phase is Phase.ENDED
     if epoch is None:
         return
     assert set(epoch.slots) == set(job.settings.subtasks())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ...schemas.checkpoints import CheckpointPart, SubtaskSnapshot
@@ -15,10 +15,10 @@ _EMPTY_BYTES, _SEGMENT_BYTES, _CHANNEL_BYTES, _INBOX_BYTES = 200, 32, 16, 32
 
 def parts_of(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
     """Every subtask's snapshot in records of bounded size; one that had ended keeps the snapshot of its end."""
-    last, number = job.history.last, 0
+    last = job.history.last
+    snapshots: dict[str, list[SubtaskSnapshot]] = {}
     for operator in job.settings.operators:
-        batch: list[SubtaskSnapshot] = []
-        size = 0
+        snapshots[operator.name] = []
         for index in range(operator.parallelism):
             subtask = SubtaskId(operator.name, index)
             snapshot = pending.acks.get(subtask)
@@ -26,13 +26,26 @@ def parts_of(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
                 assert last is not None, f"{subtask} neither acknowledged nor finished"
                 # The inbox range of an older savepoint has been handed over since.
                 snapshot = replace(last.subtasks[subtask], inbox=())
-            for weight, piece in _pieces(snapshot, job.room.part_bytes):
-                if batch and size + weight > job.room.part_bytes:
-                    yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+            snapshots[operator.name].append(snapshot)
+    return in_parts(pending.id, snapshots, job.room.part_bytes)
+
+
+def in_parts(
+    checkpoint_id: int, snapshots: Mapping[str, Iterable[SubtaskSnapshot]], bytes_max: int
+) -> Iterable[CheckpointPart]:
+    """Snapshots, by operator, in records of about so many bytes; each operator has one record at least."""
+    number = 0
+    for operator, those in snapshots.items():
+        batch: list[SubtaskSnapshot] = []
+        size = 0
+        for snapshot in those:
+            for weight, piece in _pieces(snapshot, bytes_max):
+                if batch and size + weight > bytes_max:
+                    yield CheckpointPart(checkpoint_id, number, operator, tuple(batch))
                     number, batch, size = number + 1, [], 0
                 batch.append(piece)
                 size += weight
-        yield CheckpointPart(pending.id, number, operator.name, tuple(batch))
+        yield CheckpointPart(checkpoint_id, number, operator, tuple(batch))
         number += 1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...schemas.acks import (
     AcksRecord,
@@ -20,14 +20,14 @@ from ...schemas.checkpoints import EpochClaimed, InputSnapshot, JobOutcome, Oper
 from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
 from ...schemas.graph import InputSettings, Partitioning
-from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings
 from ...schemas.state import OPEN_END, Sender
-from . import attempts, batches, commands, inbox
+from . import attempts, batches, commands, inbox, rescaling
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
-from .history import Checkpoint, History, keyed
-from .inputs import Begin, Committed, Reread, Restore
+from .history import Checkpoint, History, Keyed, keyed
+from .inputs import Begin, Committed, Redistributed, Reread, Restore
 from .positions import Available, missing
 from .state import Epoch, JobState, Left, Phase, Slot, SlotPhase, WaitingHello
 
@@ -43,14 +43,33 @@ def begin(job: JobState, begin: Begin) -> None:
     restored = _chosen(job, begin)
     if restored is not None:
         _check_driver(job, restored.id, by_query=bool(restored.header.committer))
-        _check_fits(job, restored.id, restored.header.operators)
+        if job.settings.batches:
+            _check_fits(job, restored.id, restored.header.operators)
         _check_keys(job, restored)
         _check_positions(job, restored, begin)
+        rescaling.check(job, restored)
     if begin.restore is Restore.LATEST:
         _check_prepared(job)
     else:  # nothing that was planned behind another checkpoint may follow this one ◆
         job.aborts_prepared = True
-    claim(job, NO_CHECKPOINT if restored is None else restored.id, f"coordinator {job.instance} started")
+    if restored is None or not rescaling.resized(job, restored):
+        return claim(job, NO_CHECKPOINT if restored is None else restored.id, _started(job))
+    job.rescaling = restored, begin.acks.begin
+    if (effect := rescaling.to_deal(job, restored)) is None:
+        return redistributed(job, Redistributed({}))
+    job.phase = Phase.RESCALING
+    return job.emit(effect)
+
+
+def redistributed(job: JobState, dealt: Redistributed) -> None:
+    """Claims the first epoch, and with it commits the checkpoint whose layout is the job's."""
+    assert job.rescaling is not None
+    (restored, acks_begin), job.rescaling = job.rescaling, None
+    claim(job, restored.id, _started(job), rescaling.derived(job, restored, dealt.states, acks_begin))
+
+
+def _started(job: JobState) -> str:
+    return f"coordinator {job.instance} started"
 
 
 def _check_topics(job: JobState, begin: Begin) -> None:
@@ -136,8 +155,8 @@ def _check_fits(job: JobState, n: int, operators: Iterable[OperatorSnapshot]) ->
         if was is not None and was.parallelism != operator.parallelism:
             raise JobRefused(
                 f"checkpoint {n} of job {job.settings.name} holds {was.parallelism} subtasks of operator"
-                f" {operator.name}, the job now has {operator.parallelism}: states cannot be redistributed. Start with"
-                f" parallelism {was.parallelism}, or with --fresh"
+                f" {operator.name}, the job now has {operator.parallelism}: Spark's stored offsets name the subtasks of"
+                f" a query one by one. Start with parallelism {was.parallelism}, or with --fresh"
             )
 
 
@@ -212,11 +231,14 @@ def _check_channels(job: JobState, restored: Checkpoint) -> None:
                 )
 
 
-def claim(job: JobState, restored_id: int, cause: str) -> None:
-    """Commits the next epoch, and the newest run with it."""
+def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] = ()) -> None:
+    """Commits the next epoch, the newest run with it, and what is derived from the restored checkpoint.
+
+    That has the first of the ids, and is the last completed checkpoint once the epoch stands.
+    """
     history = job.history
     job.restores_nothing = False
-    first = history.reserved_through + 1
+    first = history.reserved_through + (2 if derived else 1)
     claimed = EpochClaimed(
         history.epoch + 1,
         restored_id,
@@ -230,7 +252,7 @@ def claim(job: JobState, restored_id: int, cause: str) -> None:
     run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
     aborted = history.undecided(but=NO_CHECKPOINT) if job.aborts_prepared else []
     job.aborts_prepared = False
-    job.commit([*keyed(claimed), *run, *aborted], lambda done: _claimed(job, first, done), looks_at_ends=True)
+    job.commit([*keyed(claimed), *derived, *run, *aborted], lambda done: _claimed(job, first, done), looks_at_ends=True)
 
 
 def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
@@ -265,7 +287,8 @@ def _inherit_finished(job: JobState, restored: Checkpoint | None) -> None:
         snapshot = None if restored is None else restored.subtasks.get(subtask)
         if snapshot is not None and snapshot.finished:
             slot.phase = SlotPhase.DONE
-        if snapshot is not None and snapshot.inbox:
+    for subtask, snapshot in {} if restored is None else restored.subtasks.items():
+        if snapshot.inbox and subtask.operator in job.settings.parallelism:
             epoch.inherited[subtask] = list(snapshot.inbox)
 
 
@@ -282,9 +305,9 @@ def reread(job: JobState, read: Reread) -> None:
             pass  # long-running tasks of another life of the job
         case RunStarted() if job.first_epoch:
             job.take_run(record.run, read.offset)
-        case Hello() if job.first_epoch and record.subtask in range(job.settings.parallelism.get(record.operator, 0)):
+        case Hello() if job.first_epoch and attempts.may_be_answered(job, record):
             waiting = WaitingHello(read.offset, record, at_takeover=True)
-            if job.run is not None and record.run != job.run[0]:
+            if (job.run is not None and record.run != job.run[0]) or attempts.is_of_another_layout(job, record):
                 job.strangers.append(waiting)  # the newest Hello of the newest run wins
             elif (newer := attempts.superseded_by(job, record)) is not None:
                 job.superseded.append((waiting, newer))
@@ -324,7 +347,7 @@ def _recall_left(job: JobState) -> None:
     if job.run is None or job.settings.batches:
         return
     for subtask, slot in job.current.slots.items():
-        known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if subtask in c.subtasks]
+        known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if _was_taken_by(job, c, subtask)]
         newest = max(known, key=lambda snapshot: (snapshot.attempt, snapshot.finished), default=None)
         if newest is None or newest.attempt < job.run[1] or slot.phase is SlotPhase.DONE or subtask in job.hellos:
             continue
@@ -333,6 +356,14 @@ def _recall_left(job: JobState) -> None:
         now = job.clock.seconds
         job.left[subtask] = Left(newest.attempt, newest.task, host="", since=now, seen_at=now)
         job.registered.add(subtask)
+
+
+def _was_taken_by(job: JobState, checkpoint: Checkpoint, subtask: SubtaskId) -> bool:
+    """Whether it names a task of the subtask as there is one now: not where it was derived, or taken in another
+    layout."""
+    was = checkpoint.operator(subtask.operator)
+    same = was is not None and was.parallelism == job.settings.parallelism[subtask.operator]
+    return same and checkpoint.header.rescaled_from == NO_CHECKPOINT and subtask in checkpoint.subtasks
 
 
 def _run_epoch(job: JobState) -> None:
@@ -355,6 +386,9 @@ def _run_epoch(job: JobState) -> None:
         waits = subtask in job.hellos and slot.phase is not SlotPhase.DONE
         if not waits and not job.settings.batches:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
+    for subtask in attempts.gone(job):
+        inbox.hand_inherited(job, subtask)
+        attempts.stop_gone(job, subtask)
     attempts.stop_again(job)
     for stranger in job.strangers:
         attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))

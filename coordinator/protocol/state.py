@@ -38,11 +38,13 @@ class Phase(StrEnum):
     ::
 
         NEW ──Begin──> CLAIMING ──Committed──> CATCHING_UP ──RereadEnd──> RUNNING
-                          ^                                                  │
-                          └────────── BACKING_OFF <──── global failover ─────┘       any ──> ENDED
+         │                ^  ^                                               │
+         └──> RESCALING ──┘  └─────── BACKING_OFF <──── global failover ─────┘       any ──> ENDED
     """
 
     NEW = "new"
+    RESCALING = "rescaling"
+    """States of the checkpoint to restore are on their way to another number of subtasks; nothing is committed."""
     CLAIMING = "claiming"
     CATCHING_UP = "catching-up"
     RUNNING = "running"
@@ -322,6 +324,8 @@ class JobState:
     """The last one that was read, also where nobody could act on it: it counts while that checkpoint is prepared."""
     manifests: dict[int, BatchEvents] = field(default_factory=dict)
     """By prepared checkpoint: who has written what its batch sent to a coordinator."""
+    rescaling: tuple[Checkpoint, int] | None = None
+    """Not None exactly while RESCALING: what is restored, and where the acks topic begins."""
     aborts_prepared: bool = False
     """The next epoch begins where the job has been set back to: what is prepared follows another checkpoint."""
     restores_nothing: bool = False

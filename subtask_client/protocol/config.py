@@ -30,6 +30,8 @@ class CoreConfig:
     receivers: tuple[SubtaskId, ...] = ()
     """Channels out of it."""
     unaligned: bool = False
+    parallelism: int = 0
+    """Of its operator; 0: not known."""
 
     def hello(self, nonce: str, previous: int) -> Hello:
-        return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous)
+        return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous, self.parallelism)

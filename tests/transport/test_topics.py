@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.schemas.errors import PositionUnavailable, TopicMissing, TransportError
+from penstock.schemas.errors import PositionUnavailable, TopicMissing
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import OffsetRange, Partition, Transport
 
@@ -41,11 +41,24 @@ def test_creating_again_keeps_topic_and_records(
     assert transport.list_topics(topic) == [topic, topic + ".beside"]
 
 
-def test_too_few_partitions_are_an_error_that_names_both_numbers(transport: Transport, make_topic: MakeTopic) -> None:
+def test_a_topic_with_too_few_partitions_is_given_more_and_keeps_what_it_holds(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
     topic = make_topic(2)
-    with pytest.raises(TransportError, match=r"has 2 partitions and 5 are needed") as caught:
-        transport.create_topics([TopicSpec(topic, 5)])
-    assert topic in str(caught.value)
+    append_all(Partition(topic, 1), [b"x"])
+    before = transport.describe_topics([topic])[topic].topic_id
+    transport.create_topics([TopicSpec(topic, 5)])
+    described = transport.describe_topics([topic])[topic]
+    assert (described.partitions, described.topic_id) == (5, before)
+    append_all(Partition(topic, 4), [b"y"])
+    assert [r.value for r in transport.read_all(Partition(topic, 1))] == [b"x"]
+    assert [r.value for r in transport.read_all(Partition(topic, 4))] == [b"y"]
+
+
+def test_a_topic_is_never_given_fewer_partitions(transport: Transport, make_topic: MakeTopic) -> None:
+    topic = make_topic(5)
+    transport.create_topics([TopicSpec(topic, 2)])
+    assert transport.describe_topics([topic])[topic].partitions == 5
 
 
 def test_a_recreated_topic_is_empty_and_has_another_id(

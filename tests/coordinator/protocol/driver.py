@@ -29,6 +29,7 @@ from penstock.coordinator.protocol.inputs import (
     EndsSeen,
     Input,
     Offsets,
+    Redistributed,
     Reread,
     RereadEnd,
     Sent,
@@ -85,6 +86,12 @@ def channel(sender: SubtaskId, *segments: Segment, sequence: int = 0) -> Channel
 def open_from(begin: int, generation: tuple[int, int]) -> Segment:
     """What an open position is: (epoch, number) of the generation it was written in; its writer is not known yet."""
     return Segment(begin, OPEN_END, *generation, NO_ATTEMPT)
+
+
+def dealt(wanted: effects.StatesToDeal) -> tuple[StateHandle | None, ...]:
+    """What the runtime makes of states, here: how many there were, and whose this one is."""
+    states = [b"%d of %d" % (index, len(wanted.states)) for index in range(wanted.parallelism)]
+    return tuple(StateHandle(len(state), inline=state) for state in states)
 
 
 class Task:
@@ -185,6 +192,7 @@ class Script:
         self.auto_cut = True
         self.state: Callable[[str, int], bytes | None] = lambda operator, n: f"{operator}@{n}".encode()
         self.auto_ends = True
+        self.deal: Callable[[effects.StatesToDeal], tuple[StateHandle | None, ...]] = dealt
         self._looks: list[int] = []
         self._nonces = 0
         self._owed: list[effects.CallCheckpoint] = []
@@ -309,6 +317,9 @@ class Script:
                         if record is not None:
                             assert self.core.handle(Reread(offset, record), self.now) == []
                     self._perform(self.core.handle(RereadEnd(), self.now))
+                case effects.Redistribute():
+                    dealt = {o.operator: self.deal(o) for o in effect.operators}
+                    self._perform(self.core.handle(Redistributed(dealt), self.now))
                 case effects.LookAtEnds():
                     self._looks.append(effect.checkpoint_id)
                 case effects.CallCheckpoint():

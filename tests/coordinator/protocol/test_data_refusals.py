@@ -140,11 +140,15 @@ def test_a_fresh_start_needs_no_data() -> None:
 
 @pytest.mark.parametrize(("a", "b"), [(3, 2), (1, 2), (2, 3), (2, 1)])
 def test_another_parallelism_of_sender_or_receiver_refuses(a: int, b: int) -> None:
-    """Section 9: channels and key groups would not be those of the checkpoint."""
+    """Section 5: nobody has said what becomes of their states."""
     script = pair()
     unaligned(script)
     script.settings = job_settings(operator("a", a), operator("b", b, "a"))
-    refused(script, "states cannot be redistributed", events={s: Offsets(0, 0) for s in script.settings.subtasks()})
+    refused(
+        script,
+        "the operator does not say how they are redistributed",
+        events={s: Offsets(0, 0) for s in script.settings.subtasks()},
+    )
 
 
 def no_edge() -> list[OperatorSettings]:

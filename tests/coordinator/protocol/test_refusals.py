@@ -103,7 +103,7 @@ def test_a_savepoint_needs_no_acks() -> None:
 
 
 def test_another_parallelism_refuses() -> None:
-    """Section 9: states cannot be redistributed yet; never in silence."""
+    """Section 5: states are redistributed by what the user says, never in silence."""
     script = Script.running()
     script.checkpoint()
     script.settings = Script(OperatorSettings("op", 3)).settings

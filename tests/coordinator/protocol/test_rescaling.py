@@ -1,0 +1,372 @@
+"""Another parallelism: what a start makes of a checkpoint of another layout, what it refuses (protocol, section 5)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.coordinator.protocol.core import CoordinatorCore
+from penstock.coordinator.protocol.effects import Append, CallEvents, CallReset, Commit, Redistribute
+from penstock.coordinator.protocol.history import History
+from penstock.coordinator.protocol.inputs import Offsets, Restore
+from penstock.schemas.acks import Hello, RunStarted
+from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
+from penstock.schemas.errors import JobRefused
+from penstock.schemas.events import Reset, Start, Stop
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import OperatorSettings, Rescale
+from penstock.schemas.state import Segment, StateHandle
+
+from .driver import S0, S1, Script, job_settings, names
+
+
+def op(parallelism: int, rescale: Rescale = Rescale.LIST, name: str = "op", **changes: Any) -> OperatorSettings:
+    return OperatorSettings(name, parallelism, rescale=rescale, **changes)
+
+
+def running(parallelism: int, rescale: Rescale = Rescale.LIST) -> Script:
+    return Script.running(op(parallelism, rescale))
+
+
+def rescale(script: Script, *operators: OperatorSettings, **changes: Any) -> None:
+    """A coordinator with other operators takes the place of the one before; then a run of that layout begins."""
+    script.restart(job_settings(*operators), **changes)
+    script.read(RunStarted(f"run of {operators[0].parallelism}", "here"))
+    script.hello_all(f"run of {operators[0].parallelism}")
+
+
+def refused(script: Script, operators: list[OperatorSettings], match: str) -> None:
+    script.settings = job_settings(*operators)
+    for subtask in script.settings.subtasks():
+        script.events_log.setdefault(subtask, [])
+    before = list(script.log)
+    with pytest.raises(JobRefused, match=match):
+        CoordinatorCore(script.settings, "second").handle(script.beginning(), script.now)
+    assert script.log == before
+
+
+def states(script: Script, operator: str = "op") -> list[bytes | None]:
+    """What the newest Start of each subtask restores."""
+    count = script.settings.parallelism[operator]
+    starts = [script.records(SubtaskId(operator, index), Start)[-1] for index in range(count)]
+    return [start.state.inline if start.state is not None else None for start in starts]
+
+
+# ---- n' is derived, and is a checkpoint like any other
+
+
+@pytest.mark.parametrize(("p", "q"), [(2, 5), (5, 2), (1, 3), (3, 1)])
+def test_states_are_dealt_and_everybody_starts_from_the_derived_checkpoint(p: int, q: int) -> None:
+    script = running(p)
+    n = script.checkpoint()
+    rescale(script, op(q))
+    assert states(script) == [b"%d of %d" % (index, p) for index in range(q)]
+    derived = script.job.history.last
+    assert derived is not None and derived.header.rescaled_from == n
+    assert {script.records(s, Start)[-1].checkpoint_id for s in script.settings.subtasks()} == {derived.id}
+    assert [was.parallelism for was in derived.header.operators] == [q]
+    assert script.checkpoint() > derived.id
+
+
+def test_the_checkpoint_itself_is_never_changed() -> None:
+    script = running(2)
+    n = script.checkpoint()
+    before = script.job.history.checkpoints[n]
+    rescale(script, op(5))
+    assert script.job.history.checkpoints[n] == before
+
+
+def test_the_derived_checkpoint_is_committed_with_the_epoch_or_not_at_all() -> None:
+    """Section 5: a crash leaves n restorable, and n' whole or absent."""
+    script = running(2)
+    n = script.checkpoint()
+    script.restart(job_settings(op(5)))
+    (commit,) = script.made(Commit)
+    kinds = [type(record) for _, record in commit.records]
+    assert kinds[0] is EpochClaimed and kinds.count(CheckpointCompleted) == 1
+    assert History.of(script.log[: -len(commit.records)]).last_id == n
+    assert History.of(script.log).last_id == script.last_id > n
+
+
+def test_a_coordinator_that_dies_before_its_claim_stands_leaves_everything_as_it_was() -> None:
+    script = running(2)
+    n = script.checkpoint()
+    script.settings = job_settings(op(5))
+    for subtask in script.settings.subtasks():
+        script.events_log.setdefault(subtask, [])
+    (asked,) = CoordinatorCore(script.settings, "dies").handle(script.beginning(), script.now)
+    assert isinstance(asked, Redistribute) and asked.restored == n
+    rescale(script, op(3))
+    assert states(script) == [b"%d of 2" % index for index in range(3)]
+
+
+def test_the_coordinators_state_is_what_it_was() -> None:
+    script = running(2)
+    n = script.checkpoint()
+    rescale(script, op(5))
+    (reset,) = [c for c in script.calls if isinstance(c, CallReset)]
+    assert reset.state is not None
+    assert (reset.checkpoint_id, reset.state.inline) == (script.last_id, b"op@%d" % n)
+    assert names(script.calls)[:2] == ["reset", "start"]
+
+
+def test_a_restart_in_the_new_layout_goes_on_from_the_derived_checkpoint_without_dealing_again() -> None:
+    script = running(2)
+    script.checkpoint()
+    rescale(script, op(5))
+    derived = script.last_id
+    script.restart()
+    assert script.last_id == derived and not script.made(Redistribute)
+
+
+def test_a_region_failover_restores_the_dealt_state() -> None:
+    script = running(2)
+    script.checkpoint()
+    rescale(script, op(5))
+    fifth = SubtaskId("op", 4)
+    script.read(script.task(fifth).failed())
+    again = script.hello(fifth, "run of 5")
+    assert again.start.state == StateHandle(6, inline=b"4 of 2")
+
+
+def test_yet_another_parallelism_before_any_checkpoint_deals_the_derived_states() -> None:
+    script = running(2)
+    script.checkpoint()
+    rescale(script, op(5))
+    rescale(script, op(3))
+    assert states(script) == [b"%d of 5" % index for index in range(3)]
+    script.checkpoint()
+
+
+def test_ids_are_never_used_twice() -> None:
+    script = running(2)
+    script.checkpoint()
+    reserved = script.job.history.reserved_through
+    rescale(script, op(5))
+    assert script.last_id == reserved + 1
+    assert script.committed(EpochClaimed)[-1].first_checkpoint_id == reserved + 2
+    assert script.trigger() == reserved + 2
+
+
+def test_going_back_to_an_older_checkpoint_with_another_parallelism_is_a_line_of_its_own() -> None:
+    """Section 2, last completed: what was completed behind the older one does not come back."""
+    script = running(2)
+    older = script.checkpoint()
+    newer = script.checkpoint()
+    rescale(script, op(3), restore=Restore.CHECKPOINT, restore_checkpoint=older)
+    derived = script.last_id
+    assert script.job.history.line == [older, derived]
+    assert newer not in History.of(script.log).line
+    script.restart()
+    assert script.last_id == derived
+
+
+def test_a_compacted_log_says_the_same() -> None:
+    script = running(2)
+    n = script.checkpoint()
+    rescale(script, op(5))
+    newest = {key: at for at, (key, _) in enumerate(script.log)}
+    compacted = [entry for at, entry in enumerate(script.log) if newest[entry[0]] == at]
+    history = History.of(compacted)
+    assert (history.line, history.last) == ([n, script.last_id], script.job.history.last)
+
+
+def test_what_the_older_checkpoint_needs_goes_when_nobody_keeps_it() -> None:
+    script = running(2)
+    n = script.checkpoint()
+    rescale(script, op(5))
+    for _ in range(2):
+        script.checkpoint()
+    assert n not in script.job.history.checkpoints
+    assert script.last_id in script.job.history.checkpoints
+
+
+def test_an_operator_that_keeps_its_parallelism_keeps_its_snapshots() -> None:
+    script = Script.running(op(2), op(2, Rescale.REFUSE, "other"))
+    n = script.checkpoint()
+    rescale(script, op(3), op(2, Rescale.REFUSE, "other"))
+    before, after = script.job.history.checkpoints[n], script.job.history.checkpoints[script.last_id]
+    for index in range(2):
+        assert after.subtasks[SubtaskId("other", index)] == before.subtasks[SubtaskId("other", index)]
+    assert states(script, "other") == [b"state"] * 2
+
+
+def test_event_sequences_begin_anew_and_events_flow_to_everybody() -> None:
+    script = running(2)
+    script.send(script.task(), b"a", b"b")
+    script.checkpoint()
+    rescale(script, op(5))
+    for index in range(5):
+        subtask = SubtaskId("op", index)
+        start = script.task(subtask).start
+        assert (start.expected_epoch, start.expected_sequence, start.event_ranges) == (2, 0, ())
+        script.send(script.task(subtask), b"x")
+        assert script.events(subtask, epoch=2) == [b"x"]
+
+
+# ---- states that handles say enough of
+
+
+@pytest.mark.parametrize(("state", "becomes"), [(None, None), (StateHandle(0, inline=b""), b"")])
+def test_missing_and_empty_states_need_no_rule_and_stay_different(
+    state: StateHandle | None, becomes: bytes | None
+) -> None:
+    script = running(2, Rescale.REFUSE)
+    script.checkpoint(state=state)
+    rescale(script, op(3, Rescale.REFUSE))
+    assert states(script) == [becomes] * 3
+
+
+def test_states_without_a_rule_refuse_and_name_the_ways_out() -> None:
+    script = running(2, Rescale.REFUSE)
+    n = script.checkpoint()
+    refused(
+        script,
+        [op(3, Rescale.REFUSE)],
+        rf"checkpoint {n} of job job holds 2 subtasks of operator op, the job now has 3: its subtasks 0, 1 have states"
+        r'.*rescale="list", rescale="keyed" or a function.*start with parallelism 2, or with --fresh',
+    )
+
+
+def test_states_that_are_all_missing_are_not_dealt() -> None:
+    """A list of nothing is no list: who never had a state is restored without one."""
+    script = running(2)
+    script.checkpoint(state=None)
+    rescale(script, op(3))
+    assert states(script) == [None] * 3
+
+
+# ---- undelivered events
+
+
+def test_undelivered_events_refuse_and_a_savepoint_is_the_way_out() -> None:
+    script = running(2)
+    ranges = (Segment(0, 1, 1, 0, script.task().attempt),)
+    n = script.trigger()
+    script.read(script.task(S0).ack(n, event_ranges=ranges), script.task(S1).ack(n))
+    refused(
+        script, [op(3)], r"events for its subtask 0 are undelivered \(offsets 0 to 1 of .*op\.events\[0\]\).*savepoint"
+    )
+
+
+# ---- events on their way to the coordinator
+
+
+def sent_before_and_not_received(script: Script, index: int) -> None:
+    """Subtask ``index`` has sent ``late`` before checkpoint n, and n was cut before it was read."""
+    n = script.trigger()
+    task = script.task(SubtaskId("op", index))
+    frame = task.frame(b"late from %d" % index)
+    acks = [t.ack(n) for t in script.tasks.values()]
+    script.read(frame, *acks)
+    assert script.last_id == n
+
+
+@pytest.mark.parametrize("index", [0, 4])
+def test_what_a_subtask_had_sent_comes_also_where_the_subtask_is_gone(index: int) -> None:
+    """Section 8, inbox range: by whom it was sent, not by who is there now."""
+    script = running(5)
+    sent_before_and_not_received(script, index)
+    rescale(script, op(3))
+    assert script.received() == [b"late from %d" % index]
+    (call,) = [c for c in script.calls if isinstance(c, CallEvents)]
+    assert (call.attempt == -1) == (index == 4)
+    script.checkpoint()
+
+
+def test_what_a_gone_subtask_had_sent_survives_another_rescaling_and_a_restart() -> None:
+    script = running(5)
+    sent_before_and_not_received(script, 4)
+    rescale(script, op(3))
+    for parallelism in (3, 4, 5):
+        rescale(script, op(parallelism))
+        since_reset = script.calls[max(i for i, call in enumerate(script.calls) if isinstance(call, CallReset)) :]
+        assert [call.events for call in since_reset if isinstance(call, CallEvents)] == [[b"late from 4"]]
+
+
+def test_a_savepoint_gives_its_inbox_to_the_derived_checkpoint_and_the_log_need_not_have_it() -> None:
+    script = running(5)
+    n = script.savepoint()
+    task = script.task(SubtaskId("op", 4))
+    script.read(task.frame(b"late"), *(t.ack(n) for t in script.tasks.values()))
+    assert script.last_id == n
+    script.acks_begin = len(script.acks)
+    rescale(script, op(2), acks=Offsets(script.acks_begin, len(script.acks)))
+    assert script.received() == [b"late"]
+    assert not script.job.history.checkpoints[script.last_id].header.savepoint
+    script.restart(acks=Offsets(script.acks_begin, len(script.acks)))
+    script.hello_all("run of 2")
+    assert script.received() == [b"late"]
+
+
+# ---- ends
+
+
+def test_an_operator_whose_subtasks_have_all_finished_stays_finished() -> None:
+    script = Script.running(op(2), op(1, Rescale.REFUSE, "other"))
+    n = script.trigger()
+    for subtask, task in script.tasks.items():
+        script.read(task.ack(n, finished=subtask.operator == "op"))
+    rescale(script, op(4), op(1, Rescale.REFUSE, "other"))
+    assert {slot.subtask.operator for slot in script.job.live()} == {"other"}
+    assert script.checkpoint()
+    rescale(script, op(1), op(1, Rescale.REFUSE, "other"))
+    assert {slot.subtask.operator for slot in script.job.live()} == {"other"}
+
+
+def test_an_operator_of_which_some_have_finished_refuses() -> None:
+    script = running(3)
+    n = script.trigger()
+    for subtask, task in script.tasks.items():
+        script.read(task.ack(n, finished=subtask.index == 1))
+    refused(script, [op(2)], "its subtasks 1 have finished and the others have not.*Start with parallelism 3")
+
+
+# ---- who is still there from before
+
+
+def test_who_runs_as_a_subtask_that_is_gone_is_told_to_leave() -> None:
+    script = running(5)
+    script.checkpoint()
+    attempt = script.task(SubtaskId("op", 4)).attempt
+    script.restart(job_settings(op(3)))
+    stop, reset = (e.record for e in script.made(Append) if e.subtask == SubtaskId("op", 4))
+    assert isinstance(stop, Stop) and stop.attempt == attempt and isinstance(reset, Reset)
+
+
+@pytest.mark.parametrize("index", [0, 4])
+def test_a_hello_of_another_layout_is_answered_by_a_stop_that_names_both(index: int) -> None:
+    script = running(5)
+    script.checkpoint()
+    rescale(script, op(3))
+    script.forget()
+    run = script.job.run[0]  # type: ignore[index]
+    script.read(Hello("op", index, run, "nonce", "task", "host", parallelism=5))
+    (stop,) = script.appended(SubtaskId("op", index))
+    assert isinstance(stop, Stop) and stop.nonce == "nonce"
+    assert "has 3 subtasks of operator op" in stop.reason and "one of 5" in stop.reason
+    assert script.dropped("hello-of-another-layout") == 1
+
+
+def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -> None:
+    script = running(2)
+    script.checkpoint()
+    script.write(Hello("op", 0, "run-1", "nonce", "task", "host", parallelism=2))
+    script.restart(job_settings(op(3)))
+    assert [r.nonce for r in script.appended(S0) if isinstance(r, Stop)] == ["nonce"]
+    assert not script.job.hellos
+
+
+def test_a_hello_that_does_not_say_its_parallelism_is_answered_as_before() -> None:
+    script = Script.begun(op(2))
+    script.read(RunStarted("run-1", "here"))
+    assert script.hello(S1).started
+
+
+def test_tasks_of_the_layout_before_are_not_waited_for() -> None:
+    """They leave; a start that nobody registers with must fail by its own timeout."""
+    script = running(2)
+    script.checkpoint()
+    script.restart(job_settings(op(3)))
+    assert not script.job.left and not script.job.registered

@@ -1,0 +1,173 @@
+"""Whole jobs in threads that are killed, or stopped, and go on with another parallelism: every item exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.coordinator.redistribution import Redistribution
+from penstock.schemas.errors import JobRefused
+from penstock.schemas.keys import key_group, subtask_of_group
+from penstock.testing.local import LocalJob
+from penstock.transport.memory import MemoryBroker, MemoryTransport
+from penstock.transport.state_storage import StateStorage
+
+from .jobs import (
+    GROUPS,
+    Keeping,
+    collected,
+    counting_job,
+    group_of,
+    kept,
+    last_of,
+    new_job,
+    run_until,
+    splits_job,
+    states,
+    wait_until,
+)
+
+LIMIT = 600
+
+
+@pytest.fixture
+def transport() -> MemoryTransport:
+    return MemoryTransport(MemoryBroker())
+
+
+@pytest.mark.parametrize("savepoint", [False, True], ids=["killed", "savepoint"])
+@pytest.mark.parametrize("how", ["list", "function"])
+def test_two_to_five_to_three_with_exact_lists(transport: MemoryTransport, how: str, savepoint: bool) -> None:
+    """Each number is in exactly one subtask's list, whatever was killed when."""
+    for phase, parallelism in enumerate((2, 5, 3), start=1):
+        job = splits_job("keepers", parallelism, LIMIT, how)
+        wanted = LIMIT * phase // 3
+        running = run_until(job, transport, lambda r, w=wanted: len(kept(r)) >= w, savepoint=savepoint)  # type: ignore[misc]
+        assert len(states(running, "keepers")) == parallelism
+        numbers = kept(running)
+        assert sorted(numbers) == list(range(len(numbers)))
+    assert sorted(kept(running)) == list(range(LIMIT))
+
+
+def test_counts_by_key_are_exact_and_where_the_keys_records_come(transport: MemoryTransport) -> None:
+    """Section 9: a keyed operator's states go to the subtasks that own their keys."""
+    layouts = [(2, 3, 2), (3, 5, 1), (1, 2, 3)]
+    for phase, layout in enumerate(layouts, start=1):
+        job = counting_job("counting", layout, LIMIT)
+        wanted = LIMIT * phase // len(layouts)
+        running = run_until(job, transport, lambda r, w=wanted: len(collected(r)) >= w)  # type: ignore[misc]
+        check_counted(running, layout[1])
+    assert sorted(number for number, _ in collected(running)) == list(range(LIMIT))
+
+
+def check_counted(running: LocalJob, parallelism: int) -> None:
+    """The last checkpoint is a cut: each number that was emitted is counted and collected, once."""
+    records = collected(running)
+    emitted = [n for split in states(running, "numbers") for k, end in split for n in range(k, end, 6)]
+    assert sorted(number for number, _ in records) == sorted(emitted)
+    for group in range(GROUPS):
+        counts = sorted(count for number, count in records if number % GROUPS == group)
+        assert counts == list(range(1, len(counts) + 1)), f"group {group}"
+    found: Counter[str] = Counter()
+    for index, state in enumerate(states(running, "counting")):
+        assert {subtask_of_group(key_group(group, 128), 128, parallelism) for group in state} <= {index}
+        found.update(state)
+    assert found == Counter(group_of(number) for number in emitted)
+
+
+def test_a_job_with_unaligned_checkpoints_is_rescaled_from_a_savepoint(
+    transport: MemoryTransport,
+) -> None:
+    unaligned = {"checkpoint": {"unaligned": True}}
+    job = counting_job("unaligned", (2, 3, 2), LIMIT, **unaligned)
+    run_until(job, transport, lambda r: len(collected(r)) >= 100, savepoint=True)
+    job = counting_job("unaligned", (2, 2, 2), LIMIT, **unaligned)
+    running = run_until(job, transport, lambda r: len(collected(r)) >= LIMIT, savepoint=True)
+    check_counted(running, 2)
+
+
+def test_large_states_go_through_storage(transport: MemoryTransport, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"state_storage": f"file://{tmp_path}", "checkpoint": {"inline_state_max": 16}}
+    for parallelism in (2, 5):
+        job = splits_job("large", parallelism, LIMIT, **changes)
+        running = run_until(job, transport, lambda r, p=parallelism: len(kept(r)) >= 100 * p)  # type: ignore[misc]
+    numbers = kept(running)
+    assert sorted(numbers) == list(range(len(numbers)))
+    last = last_of(running)
+    assert last is not None and any(s.state is not None and s.state.location for s in last.subtasks.values())
+
+
+def test_a_derived_state_that_needs_storage_and_has_none_refuses_and_leaves_the_checkpoint(
+    transport: MemoryTransport,
+) -> None:
+    running = run_until(splits_job("large", 5, LIMIT), transport, lambda r: len(kept(r)) >= 100)
+    before = running.client.history()
+    job = splits_job("large", 1, LIMIT, checkpoint={"inline_state_max": 16})
+    match = r"redistributed state of subtask keepers/0 of job large has .* cannot be stored"
+    with pytest.raises(JobRefused, match=match), LocalJob(job, transport) as again:
+        again.wait(20)
+    after = running.client.history()
+    assert (after.epoch, after.line) == (before.epoch, before.line)
+    run_until(splits_job("large", 5, LIMIT), transport, lambda r: len(kept(r)) >= LIMIT)
+
+
+def test_without_a_rule_the_start_is_refused_and_the_old_parallelism_still_runs(transport: MemoryTransport) -> None:
+    run_until(splits_job("strict", 2, LIMIT), transport, lambda r: len(kept(r)) >= 100)
+    strict = new_job("strict")
+    strict.operator("keepers", parallelism=3, subtask=Keeping, codec="json", state_codec="json")
+    match = "the operator does not say how they are redistributed"
+    with pytest.raises(JobRefused, match=match), LocalJob(strict, transport):
+        pass
+    running = run_until(splits_job("strict", 2, LIMIT), transport, lambda r: len(kept(r)) >= LIMIT)
+    assert sorted(kept(running)) == list(range(LIMIT))
+
+
+def test_a_functions_error_refuses_before_anybody_is_fenced(transport: MemoryTransport) -> None:
+    """A start that will be refused must not end the coordinator that is at work."""
+    with LocalJob(splits_job("at-work", 2, 10_000), transport) as running:
+        wait_until(lambda: len(kept(running)) >= 20, "a checkpoint")
+        epoch = running.client.history().epoch
+        other = new_job("at-work")
+        other.operator(
+            "keepers", parallelism=3, subtask=Keeping, codec="json", state_codec="json", rescale=lambda states, n: [1]
+        )
+        with pytest.raises(JobRefused, match="must return a list of 3 states, and returned 1 of them"):
+            LocalJob(other, transport).start()
+        assert running.client.history().epoch == epoch
+
+
+@pytest.mark.parametrize("at", ["deal", "store"])
+def test_a_coordinator_killed_while_it_deals_leaves_the_checkpoint_to_the_next_whatever_its_parallelism(
+    transport: MemoryTransport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    changes: dict[str, Any] = {"state_storage": f"file://{tmp_path}", "checkpoint": {"inline_state_max": 16}}
+    run_until(splits_job("killed", 2, LIMIT, **changes), transport, lambda r: len(kept(r)) >= 200)
+
+    class Killed(BaseException):
+        pass
+
+    calls = 0
+    inner = StateStorage.put
+
+    def put(self: StateStorage, location: str, data: bytes) -> None:
+        nonlocal calls
+        inner(self, location, data)
+        if "rescaled" in location and (calls := calls + 1) == 3:
+            raise Killed
+
+    def perform(self: Redistribution, wanted: Any) -> Any:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        if at == "store":
+            patched.setattr(StateStorage, "put", put)
+        else:
+            patched.setattr(Redistribution, "perform", perform)
+        dying = LocalJob(splits_job("killed", 5, LIMIT, **changes), transport)
+        with pytest.raises(Exception, match="Killed"), dying:
+            dying.wait(20)
+    running = run_until(splits_job("killed", 3, LIMIT, **changes), transport, lambda r: len(kept(r)) >= LIMIT)
+    assert sorted(kept(running)) == list(range(LIMIT))
