@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
     from .job import Input, Job, Operator
+    from .recorded.subtask_replay import Emitted, Replayed, replay
     from .schemas import errors
     from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
@@ -40,6 +41,9 @@ _HOME = {
     "Input": "job",
     "Job": "job",
     "Operator": "job",
+    "Emitted": "recorded.subtask_replay",
+    "Replayed": "recorded.subtask_replay",
+    "replay": "recorded.subtask_replay",
     "Backpressure": "schemas.errors",
     "EventNotHandled": "schemas.errors",
     "EventTooLarge": "schemas.errors",
@@ -76,6 +80,7 @@ __all__ = [
     "Context",
     "CoordinatorContext",
     "DataclassCodec",
+    "Emitted",
     "EventContext",
     "EventFuture",
     "EventNotHandled",
@@ -91,10 +96,12 @@ __all__ = [
     "OperatorCoordinator",
     "PenstockError",
     "Progress",
+    "Replayed",
     "RestartStrategy",
     "Subtask",
     "broker",
     "errors",
+    "replay",
     "sinks",
     "spark_integration",
     "testing",

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "coordinator": frozenset({"schemas", "transport"}),
     "subtask_client": frozenset({"schemas", "transport"}),
     "sinks": frozenset({"schemas", "subtask_client"}),
-    "recorded": frozenset({"schemas", "transport", "coordinator", "subtask_client"}),
+    "recorded": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client"}),
     TOP: frozenset(
         {
             *("schemas", "transport", "coordinator", "subtask_client", "sinks", "recorded"),

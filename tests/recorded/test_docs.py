@@ -21,7 +21,7 @@ pytestmark = pytest.mark.kafka
 
 ROOT = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```console\n(.*?)```", (ROOT / "docs" / "the-log.md").read_text(), re.DOTALL)
-PENSTOCK = [block for block in BLOCKS if block.startswith("$ penstock ")]
+PENSTOCK = [block for block in BLOCKS if block.startswith("$ penstock ") and len(block.splitlines()) > 1]
 
 
 class Keeping(KafkaTransport):

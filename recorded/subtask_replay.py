@@ -1,0 +1,265 @@
+"""Recorded events, fed into a user's subtask in a test: what happened in a job happens again, at a desk."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from ..coordinator.protocol.starts import start_of
+from ..schemas.checkpoints import SubtaskSnapshot
+from ..schemas.errors import ConfigurationError, JobRefused, SequenceGap
+from ..schemas.events import EventFrame, FailoverPolicy
+from ..schemas.ids import NO_ATTEMPT, Generation, SubtaskId
+from ..schemas.state import Segment
+from ..subtask_client.api import Subtask
+from ..subtask_client.hosting import Host
+from ..subtask_client.routing import Router
+from ..subtask_client.steps import Steps
+from ..transport.ports import Transport
+from ..transport.state_storage import StateStorage
+from .dry_run import DryRun, Judged, Restore, Restored, Verdict
+from .exported import Exported
+from .job import RecordedJob
+from .positions import needed_from
+from .reading import LogReading, Recorded
+
+if TYPE_CHECKING:
+    from ..job import Job, Operator
+
+_logger = logging.getLogger("penstock.replay")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """One record that the subtask emitted, as its receivers would decode it."""
+
+    record: Any
+    receivers: tuple[SubtaskId, ...]
+    """Subtasks that it would go to."""
+
+
+@dataclass
+class Replayed:
+    """A subtask that has been fed, and what it did meanwhile. It is open: go on calling it, and ``close`` it."""
+
+    subtask: Subtask
+    checkpoint_id: int
+    """The checkpoint that it was restored from; -1: none."""
+    events: int = 0
+    """How many events it was handed."""
+    sent: list[Any] = field(default_factory=list)
+    """What it sent to its coordinator, as that would decode it."""
+    emitted: list[Emitted] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Its own metrics after the last event."""
+
+    def close(self) -> None:
+        """Closes the user's object; what that raises goes through."""
+        self.subtask.close()
+
+
+def replay(
+    job: Job,
+    operator: str,
+    subtask: int,
+    source: Transport | str | PathLike[str],
+    *,
+    checkpoint: int | None = None,
+    events_max: int | None = None,
+    recorded_as: str | None = None,
+) -> Replayed:
+    """Feeds what a job's log holds for one subtask into a new object of the operator's ``subtask`` class.
+
+    ``source`` is where the events were recorded: a transport (:class:`~penstock.transport.MemoryTransport`, or
+    :class:`~penstock.transport.KafkaTransport`), or a file that ``penstock events JOB OPERATOR --json`` wrote.
+    ``checkpoint`` is restored first, and the events behind it are those that its epoch sent since; a file has it where
+    it was written with ``--from-checkpoint``. Without one the object begins empty, with the first event of the newest
+    epoch. ``events_max`` ends the replay after so many events. ``recorded_as`` is the recorded job's name, where that
+    is not the given job's.
+
+    The object is made, opened, restored and handed its events in their order, through the operator's codecs, as an
+    attempt is; ``poll``, snapshots and inputs are left to the test. Nothing reaches a log.
+
+    Raises what the object raises (a note says at which event), :class:`ConfigurationError` for an operator, subtask,
+    checkpoint or file that is not there, :class:`SequenceGap` where the recording lacks events,
+    :class:`PositionUnavailable` where the log no longer reaches back so far.
+    """
+    if operator not in job.operators:
+        known = ", ".join(job.operators) or "none"
+        raise ConfigurationError(f"job {job.name!r} has no operator {operator!r}; it has: {known}")
+    declared = job.operators[operator]
+    if not 0 <= subtask < declared.parallelism:
+        raise ConfigurationError(f"operator {operator!r} has no subtask {subtask}: it has {declared.parallelism}")
+    who = SubtaskId(operator, subtask)
+    recording: _Recording
+    if isinstance(source, str | PathLike):
+        recording = _InFile(Exported(fspath(source)), who)
+    else:
+        recording = _OnTransport(source, recorded_as or job.name, job.prefix, who)
+    begun = _begun(recording, who, declared.settings.on_failover, checkpoint)
+    return _Feeding(job, declared, who).feed(begun, recording.records(begun.begin), events_max)
+
+
+class _Recording:
+    """Where a subtask's events come from."""
+
+    where: str
+    first_offset: int
+    end_offset: int
+
+    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
+        """The subtask's part of a checkpoint; ConfigurationError where there is none."""
+        raise NotImplementedError
+
+    def records(self, begin: int) -> Iterator[Recorded]:
+        raise NotImplementedError
+
+
+class _OnTransport(_Recording):
+    def __init__(self, transport: Transport, name: str, prefix: str, who: SubtaskId) -> None:
+        try:
+            self._job = RecordedJob(transport, name, prefix)
+            self._job.subtasks(who.operator, who.index)
+        except JobRefused as error:
+            raise ConfigurationError(str(error)) from None
+        self._who, self._partition = who, self._job.events(who)
+        self.where = str(self._partition)
+        self.first_offset, self.end_offset = transport.offsets([self._partition])[self._partition]
+
+    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
+        try:
+            found = self._job.checkpoint(checkpoint_id).subtasks.get(self._who)
+        except JobRefused as error:
+            raise ConfigurationError(str(error)) from None
+        if found is None:
+            raise ConfigurationError(f"checkpoint {checkpoint_id} of job {self._job.name} has no part of {self._who}")
+        return found
+
+    def records(self, begin: int) -> Iterator[Recorded]:
+        reading = LogReading(self._job.transport, {self._partition: begin}, {self._partition: self.end_offset})
+        return (found for found in reading if isinstance(found, Recorded))
+
+
+class _InFile(_Recording):
+    def __init__(self, exported: Exported, who: SubtaskId) -> None:
+        self._exported, self._who = exported, who
+        self.where = str(exported.path)
+        self.first_offset, self.end_offset = 0, 0
+        for at, found in enumerate(exported.records(who)):
+            self.first_offset = found.offset if at == 0 else self.first_offset
+            self.end_offset = found.offset + 1
+
+    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
+        part = self._exported.checkpoint(checkpoint_id)
+        for snapshot in () if part is None else part.subtasks:
+            if (part.operator if part else "", snapshot.subtask) == self._who:
+                return snapshot
+        raise ConfigurationError(
+            f"{self.where} holds no checkpoint {checkpoint_id} of {self._who}: write it with `penstock events JOB"
+            f" {self._who.operator} --from-checkpoint {checkpoint_id} --json`"
+        )
+
+    def records(self, begin: int) -> Iterator[Recorded]:
+        return (found for found in self._exported.records(self._who) if found.offset >= begin)
+
+
+def _begun(recording: _Recording, who: SubtaskId, policy: FailoverPolicy, checkpoint: int | None) -> Restored:
+    """The Start that has the subtask read on from the checkpoint, or from the beginning of the newest epoch."""
+    if checkpoint is not None:
+        snapshot = recording.snapshot(checkpoint)
+    else:
+        snapshot = _nothing_yet(recording, who)
+    begin, end = needed_from(snapshot), max(recording.end_offset, snapshot.event_position)
+    if policy is FailoverPolicy.RESET:
+        # Under this policy an attempt reads its predecessor's frames in ranges only: here these are one.
+        since = Segment(snapshot.event_position, end, snapshot.epoch, snapshot.generation, snapshot.attempt)
+        snapshot = replace(snapshot, event_ranges=(*snapshot.event_ranges, since))
+    start = start_of(
+        Generation(snapshot.epoch, snapshot.generation + 1),
+        max(snapshot.attempt, 0) + 1,
+        "replay",
+        checkpoint_id=checkpoint,
+        snapshot=snapshot,
+        policy=policy,
+        next_checkpoint_id=0 if checkpoint is None else checkpoint + 1,
+        epoch_begin=begin,
+        data_positions=(),
+    )
+    return Restored(who, Restore.FAILOVER, start, end, replace(snapshot, event_position=begin, event_ranges=()))
+
+
+def _nothing_yet(recording: _Recording, who: SubtaskId) -> SubtaskSnapshot:
+    """What a checkpoint would say that had been taken before the first event of the newest epoch."""
+    first: tuple[int, EventFrame] | None = None
+    for found in recording.records(recording.first_offset):
+        frame = found.record
+        if isinstance(frame, EventFrame) and (first is None or frame.epoch > first[1].epoch):
+            first = found.offset, frame
+    offset, epoch, attempt = recording.first_offset, 1, NO_ATTEMPT
+    if first is not None:
+        offset, epoch, attempt = first[0], first[1].epoch, first[1].attempt
+        if first[1].sequence != 0:
+            raise SequenceGap(
+                f"{recording.where} begins with event {first[1].sequence} of epoch {epoch}, so what {who} was sent"
+                " before it is missing: name a checkpoint to begin with, checkpoint=N"
+            )
+    return SubtaskSnapshot(who.index, attempt, epoch, 0, 0, None, offset, (), 0, 0, (), False)
+
+
+class _Feeding:
+    """One object of the user's, hosted as an attempt's is."""
+
+    def __init__(self, job: Job, operator: Operator, who: SubtaskId) -> None:
+        self._job, self._operator, self._who = job, operator, who
+        self._made: list[Subtask] = []
+        self._sent: list[Any] = []
+        self._emitted: list[Emitted] = []
+        settings = job.settings
+        self._router = Router(settings.graph, who, operator.keys, settings.max_parallelism)
+        self._host = Host(
+            settings, who, self._make, codec=operator.codec, state_codec=operator.state_codec,
+            input_codecs=operator.input_codecs, storage=StateStorage(settings.state_storage, settings.topics.root),
+            send=lambda event: self._sent.append(operator.codec.decode(event)), emit=self._emit,
+            log=logging.LoggerAdapter(_logger, {}),
+        )  # fmt: skip
+
+    def _make(self) -> Subtask:
+        made = self._operator.subtask()
+        self._made.append(made)
+        return made
+
+    def _emit(self, record: Any, output: str | None) -> None:
+        codec, receivers = self._operator.output_codec, tuple(self._router.route(record, output))
+        self._emitted.append(Emitted(codec.decode(codec.encode(record)), receivers))
+
+    def feed(self, begun: Restored, records: Iterable[Recorded], events_max: int | None) -> Replayed:
+        dry_run = DryRun(self._job.name, begun)
+        self._host.open(begun.start)
+        replayed = Replayed(self._made[-1], begun.start.checkpoint_id, 0, self._sent, self._emitted)
+        for judged in dry_run.judge_all(records):
+            if judged.verdict is Verdict.FAILS:
+                raise SequenceGap(judged.why)
+            left = None if events_max is None else events_max - replayed.events
+            events = judged.events[:left]
+            if events:
+                self._handle(judged, events)
+                replayed.events += len(events)
+            if replayed.events == events_max:
+                break
+        replayed.metrics = dict(self._host.metrics.values())
+        return replayed
+
+    def _handle(self, judged: Judged, events: list[bytes]) -> None:
+        steps = Steps()
+        try:
+            self._host.handle(events, steps)
+        except Exception as error:
+            frame, at = judged.found.record, judged.found
+            first = frame.sequence if isinstance(frame, EventFrame) else 0
+            error.add_note(
+                f"while {self._who} handled event {first + steps.done} (offset {at.offset} of {at.partition})"
+            )
+            raise
