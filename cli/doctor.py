@@ -19,10 +19,12 @@ from rich.table import Table
 from ..broker import BrokerError, find_java, jar_cache
 from ..coordinator.client import JobClient
 from ..schemas.errors import PenstockError
+from ..schemas.plan import Role, alter_command, topic_grants
 from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
 from ..transport.kafka import KafkaTransport
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
+from ..transport.requirements import missing
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
 from .console import Console
 from .doctor_spark import settings_of, spark_findings
@@ -187,40 +189,33 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
         client_names = ", ".join(transport.list_topics(f"{prefix}.")) or "none"
         yield Finding(f"job {job}", MISSING, f"no checkpoint log under prefix {prefix!r}; topics there: {client_names}")
         return
-    specs = _specs(client)
-    names = [spec.name for spec in specs]
-    described = transport.describe_topics(names)
-    settings = KafkaInspector(transport.config).topics(names)
-    known = client.history().topic_ids
+    specs, known = _specs(client), client.history().topic_ids
+    there = transport.inspect([spec.name for spec in specs])
+    grants = topic_grants(client.topics, Role.COORDINATOR)
     for spec in specs:
-        info = described.get(spec.name)
-        if info is None:
+        facts = there.topics.get(spec.name)
+        if facts is None and spec.name not in there.hidden:
             yield Finding(
                 spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job"
             )
             continue
-        others = {
-            key: f"{key} is {have} and must be {value}"
-            for key, value in spec.settings.items()
-            if (have := settings.get(spec.name, {}).get(key, value)) != value
-        }
-        wrong = [said for key, said in others.items() if key not in SIZE_SETTINGS]
-        large = [said.replace("must", "should") for key, said in others.items() if key in SIZE_SETTINGS]
-        if info.partitions < spec.partitions:
-            wrong.append(f"{info.partitions} partitions, {spec.partitions} are needed")
-        if spec.name in known and known[spec.name] != info.topic_id:
-            wrong.append("it was deleted and created again since the job began")
+        lacking = missing([spec], grants, there, transport.max_record_bytes)
+        wrong, cures = [one.what for one in lacking], [one.remedy for one in lacking]
+        large: list[str] = []
+        if facts is not None:
+            if spec.name in known and known[spec.name] != facts.info.topic_id:
+                wrong.append("it was deleted and created again since the job began")
+            sizes = {key: value for key, value in spec.settings.items() if key in SIZE_SETTINGS}
+            have = facts.settings or {}
+            large = [f"{k} is {have[k]} and should be {v}" for k, v in sizes.items() if have.get(k, v) != v]
+            if large:
+                cures.append(alter_command(spec.name, sizes, there.address))
         shown = ", ".join(f"{key} {value}" for key, value in spec.settings.items())
         yield Finding(
             spec.name, MISSING if wrong else ADVICE if large else OK,
-            "; ".join([*wrong, *large]) or f"{info.partitions} partition(s), {shown}",
-            _alter(spec, others) if others else "",
+            "; ".join([*wrong, *large]) or f"{facts.info.partitions if facts else 0} partition(s), {shown}",
+            "; ".join(cures),
         )  # fmt: skip
-
-
-def _alter(spec: TopicSpec, others: Iterable[str]) -> str:
-    settings = ",".join(f"{key}={spec.settings[key]}" for key in others)
-    return f"kafka-configs --alter --entity-type topics --entity-name {spec.name} --add-config {settings}"
 
 
 def _specs(client: JobClient) -> list[TopicSpec]:

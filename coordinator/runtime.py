@@ -19,6 +19,7 @@ from typing import assert_never
 from ..schemas.codec import Record, encode
 from ..schemas.errors import (
     Fenced,
+    NotAuthorized,
     OutcomeUnknown,
     PenstockError,
     PositionUnavailable,
@@ -27,11 +28,13 @@ from ..schemas.errors import (
 )
 from ..schemas.events import EventFrame, EventsRecord, Start, Stop
 from ..schemas.ids import SubtaskId
+from ..schemas.plan import Role
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
 from ..transport.ports import FencedLog, Partition, Transport, Writer
+from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
@@ -223,7 +226,7 @@ class CoordinatorRuntime:
 
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
-        self._transport.create_topics(settings.topic_specs, deadline_s)
+        require(settings, self._transport, [Role.COORDINATOR], deadline_s, creates=True)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             restore = self.options.restore, self.options.restore_checkpoint
             opening.check_may_start(settings, self._transport, *restore, self._specs)
@@ -344,15 +347,17 @@ class CoordinatorRuntime:
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
-                self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error))))
+                self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
 
         try:
             self._logs.events.append(partition, encode(record), f"{subtask.index}:{attempt}".encode(), taken)
         except TransportError as error:
             taken(None, error)
 
-    def _append_failed(self, life: int, failed: inputs.AppendFailed) -> None:
-        """A writer fails with all that it had queued at once: it is replaced once."""
+    def _append_failed(self, life: int, failed: inputs.AppendFailed, error: Exception) -> None:
+        """A writer fails with all that it had queued at once: it is replaced once, unless it may not write at all."""
+        if isinstance(error, NotAuthorized):
+            raise error
         if life == self._logs.events_life:
             self._feed(failed)
 

@@ -8,7 +8,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from ..schemas.errors import JobFailed, JobHasFinished, JobRefused, OutcomeUnknown, PenstockError, StateError
+from ..schemas.errors import (
+    JobFailed,
+    JobHasFinished,
+    JobRefused,
+    NotAuthorized,
+    OutcomeUnknown,
+    PenstockError,
+    StateError,
+)
 from ..schemas.settings import JobSettings, RestartStrategy
 from ..schemas.status import JobStatus
 from ..transport.ports import Transport
@@ -44,7 +52,7 @@ class CoordinatorService:
     """Runs a job's coordinator on a thread of its own until the job ends, somebody else takes over, or ``leave``.
 
     An instance that breaks off for another reason (a commit without an answer, a broker that is gone for too long, a
-    bug) is followed by a new one; being fenced or refused is final.
+    bug) is followed by a new one; being fenced or refused is final, and so is a right that the broker refuses.
     """
 
     def __init__(self, make_runtime: MakeRuntime, restart: RestartStrategy) -> None:
@@ -82,7 +90,7 @@ class CoordinatorService:
     def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
         """How it ended, None where it has not within ``timeout`` seconds.
 
-        Raises what made it give up: JobRefused, StateError, JobFailed past the restart budget.
+        Raises what made it give up: JobRefused, NotAuthorized, StateError, JobFailed past the restart budget.
         """
         if not self._done.wait(timeout):
             return None
@@ -114,7 +122,7 @@ class CoordinatorService:
                 if first:
                     raise
                 return CoordinatorOutcome(Ending(finished.outcome), finished.cause)  # its predecessor came that far
-            except (JobRefused, StateError):
+            except (JobRefused, NotAuthorized, StateError):
                 raise
             except Exception as error:
                 unknown = isinstance(error, OutcomeUnknown)  # of its very first commit: only a successor can tell

@@ -8,8 +8,10 @@
     ├── TransportError                the broker, or a log on it
     │   ├── BrokerUnreachable         no answer within the deadline
     │   ├── TopicMissing              a topic (or partition) that must exist does not
+    │   ├── NotAuthorized             this user lacks a right; names the command that grants it
     │   ├── PositionUnavailable       a wanted offset has been truncated or never existed
     │   ├── AppendFailed              a record that the broker did not certainly take
+    │   │   └── AppendNotAuthorized   because this user may not write there (a NotAuthorized too)
     │   └── Fenced                    a newer owner has taken over: leave, touch nothing
     │       └── OutcomeUnknown        a commit whose answer never came: leave, touch nothing
     ├── StateError                    state that cannot be stored or read back
@@ -57,7 +59,11 @@ class BrokerUnreachable(TransportError):
 
 
 class TopicMissing(TransportError):
-    """A topic or partition that must exist does not, or may not be seen by this user."""
+    """A topic or partition that must exist does not."""
+
+
+class NotAuthorized(TransportError):
+    """The broker refuses this user a right. Waiting does not help; the message has the command that grants it."""
 
 
 class PositionUnavailable(TransportError):
@@ -71,6 +77,10 @@ class PositionUnavailable(TransportError):
 
 class AppendFailed(TransportError):
     """A record that the broker did not certainly take: nothing may follow it."""
+
+
+class AppendNotAuthorized(AppendFailed, NotAuthorized):
+    """A record that this user may not append."""
 
 
 class Fenced(TransportError):

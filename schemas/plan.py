@@ -66,7 +66,7 @@ class Plan:
 
     def _grants_of(self, role: Role) -> list[Grant]:
         names = self.names
-        grants = [Grant(Resource.TOPIC, names.root, True, operation) for operation in _OPERATIONS.get(role, ())]
+        grants = topic_grants(names, role)
         match role:
             case Role.COORDINATOR:
                 grants.append(Grant(Resource.TRANSACTIONAL_ID, names.transactional_id, False, Operation.WRITE))
@@ -108,6 +108,11 @@ class Plan:
         return {"message.max.bytes": MESSAGE_BYTES_NEEDED, "transaction.max.timeout.ms": TRANSACTION_MS_NEEDED}
 
 
+def topic_grants(names: TopicNames, role: Role) -> list[Grant]:
+    """The rights that a role needs on all topics of a job alike."""
+    return [Grant(Resource.TOPIC, names.root, True, operation) for operation in _OPERATIONS.get(role, ())]
+
+
 def create_command(spec: TopicSpec, broker: str) -> str:
     """A ``kafka-topics`` command that creates a topic; its copies are the broker's default."""
     settings = "".join(f" --config {quote(f'{key}={value}')}" for key, value in spec.settings.items())
@@ -122,7 +127,7 @@ def alter_command(topic: str, settings: Mapping[str, str], broker: str) -> str:
     wanted = ",".join(f"{key}={value}" for key, value in settings.items())
     return (
         f"kafka-configs.sh --bootstrap-server {quote(broker)} --command-config {ADMIN_SETTINGS} --alter"
-        f" --topic {quote(topic)} --add-config {quote(wanted)}"
+        f" --entity-type topics --entity-name {quote(topic)} --add-config {quote(wanted)}"
     )
 
 

@@ -17,8 +17,10 @@ from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
 from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
+from ..schemas.plan import Role
 from ..transport.kafka import KafkaConfig, KafkaTransport
 from ..transport.ports import Transport
+from ..transport.requirements import require
 from .checks import check_session, classic_context, facts_of
 from .dataframe_input import DataFrameInput, PreparedInputs, prepare
 from .handle import JobHandle
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 REACH_TIMEOUT_S = 5.0
+SETUP_TIMEOUT_S = 30.0
+"""For looking at the job's topics, and creating them."""
 STOP_TIMEOUT_S = 30.0
 _LOOK_S = 0.01
 
@@ -60,8 +64,8 @@ def run(
     computed in this call.
 
     Raises, before anything is started, ConfigurationError and JobRefused where the job, an input or the session cannot
-    be used like this, BrokerUnreachable where no broker answers; and JobRefused or StateError where the
-    coordinator does not begin.
+    be used like this, NotAuthorized where the user lacks a right, BrokerUnreachable where no broker answers; and
+    JobRefused or StateError where the coordinator does not begin.
     """
     if coordinator not in ("driver", "elsewhere"):
         raise ConfigurationError(f"coordinator is {coordinator!r}; use 'driver' or 'elsewhere'")
@@ -77,7 +81,7 @@ def run(
         prepared = prepare(spark, job, inputs)
         rows = {name: given.plan for name, given in prepared.by_operator.items()}
         plan = TaskPlan(settings, config, uuid.uuid4().hex, operators, rows)
-        transport.create_topics(settings.topic_specs)
+        require(settings, transport, roles_here(coordinator), SETUP_TIMEOUT_S, creates=True)
         return _started(context, job, plan, prepared, transport, coordinator == "driver", options, stop_timeout)
     except BaseException:
         transport.close()
@@ -142,6 +146,11 @@ def await_beginning(service: CoordinatorService) -> None:
     except BaseException:
         service.leave()
         raise
+
+
+def roles_here(coordinator: str) -> list[Role]:
+    """What this driver's user must be allowed to do: its client settings go to the executors too."""
+    return [Role.SUBTASK, Role.COMMANDS, *([Role.COORDINATOR] if coordinator == "driver" else [])]
 
 
 def kafka_config(broker: str | KafkaConfig, client_settings: Mapping[str, str] | None) -> KafkaConfig:

@@ -9,14 +9,16 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from pyspark import TaskContext
 from pyspark.cloudpickle import loads
 
-from ..schemas.errors import SubtaskError
+from ..schemas.errors import BrokerUnreachable, SubtaskError
 from ..schemas.ids import SubtaskId
+from ..schemas.plan import Role
 from ..schemas.settings import JobSettings
 from ..schemas.user_codec import Codec
 from ..subtask_client.api import Subtask
@@ -24,11 +26,13 @@ from ..subtask_client.routing import KeyFunction
 from ..subtask_client.rows import EndsTask
 from ..subtask_client.runtime import SubtaskRuntime
 from ..transport.kafka import KafkaConfig, KafkaTransport
+from ..transport.requirements import require_rights
 from .rows import ArrowRows, RowsPlan
 
 _log = logging.getLogger(__name__)
 
 RETRY_PAUSE_MAX_S = 2.0
+RIGHTS_TIMEOUT_S = 5.0
 _TASK_NAME = re.compile(r"spark task (\d+) \(stage (\d+), partition (\d+)\)\Z")
 
 
@@ -108,6 +112,8 @@ def run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None = Non
     parts = _load(plan, subtask)
     transport = KafkaTransport.from_config(plan.kafka)
     try:
+        with suppress(BrokerUnreachable):  # the subtask waits for it
+            require_rights(plan.settings, transport, [Role.SUBTASK], RIGHTS_TIMEOUT_S)
         outcome = SubtaskRuntime(
             plan.settings,
             subtask,

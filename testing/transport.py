@@ -28,6 +28,7 @@ from ..transport.memory_election import MemoryElection
 from ..transport.ports import (
     Election,
     FencedLog,
+    Inspection,
     LogRecord,
     OffsetRange,
     Partition,
@@ -91,6 +92,9 @@ class FaultyTransport:
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         return self._inner(timeout_s).describe_topics(names, timeout_s)
+
+    def inspect(self, names: Iterable[str], timeout_s: float = 30.0) -> Inspection:
+        return self._inner(timeout_s).inspect(names, timeout_s)
 
     def list_topics(self, prefix: str, timeout_s: float = 30.0) -> list[str]:
         return self._inner(timeout_s).list_topics(prefix, timeout_s)

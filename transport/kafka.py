@@ -13,12 +13,12 @@ from collections.abc import Iterable, Mapping
 
 from ..schemas.topics import TopicSpec
 from .kafka_admin import KafkaAdmin
-from .kafka_client import RECORD_OVERHEAD_BYTES, KafkaConfig
+from .kafka_client import KafkaConfig
 from .kafka_election import KafkaElection
 from .kafka_log import KafkaFencedLog
 from .kafka_reader import KafkaReader, read_committed
 from .kafka_writer import KafkaWriter
-from .ports import LogRecord, OffsetRange, Partition, TopicInfo
+from .ports import RECORD_OVERHEAD_BYTES, Inspection, LogRecord, OffsetRange, Partition, TopicInfo
 
 __all__ = ["KafkaConfig", "KafkaTransport"]
 
@@ -75,6 +75,9 @@ class KafkaTransport:
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         return self._admin.describe_topics(names, timeout_s)
+
+    def inspect(self, names: Iterable[str], timeout_s: float = 30.0) -> Inspection:
+        return self._admin.inspect(names, timeout_s)
 
     def list_topics(self, prefix: str, timeout_s: float = 30.0) -> list[str]:
         return self._admin.list_topics(prefix, timeout_s)

@@ -11,13 +11,16 @@ from typing import Any, TypeVar
 
 import tenacity
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from ..schemas.access import Operation, topic_grant
 from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
 from ..schemas.topics import TopicSpec
 from .kafka_client import (
     NO_ANSWER,
+    NOT_AUTHORIZED,
     TOPIC_UNKNOWN,
     AdminHandle,
     ClientEvents,
@@ -26,7 +29,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
-from .ports import OffsetRange, Partition, TopicInfo, checked_positions
+from .ports import Inspection, OffsetRange, Partition, TopicFacts, TopicInfo, checked_positions
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -86,7 +89,9 @@ class KafkaAdmin:
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float) -> None:
         wanted = {spec.name: spec for spec in specs}
         end = time.monotonic() + timeout_s
-        existing = self.describe_topics(wanted, timeout_s)
+        existing = {
+            name: _info(name, there) for name, there in self._described(wanted, timeout_s, refuses=True).items()
+        }
         new = [
             NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=-1, config=dict(spec.settings))
             for spec in wanted.values()
@@ -98,6 +103,7 @@ class KafkaAdmin:
                 end - time.monotonic(),
                 lambda left: self._client().create_topics(new, operation_timeout=left, request_timeout=left),
                 fine={KafkaError.TOPIC_ALREADY_EXISTS},
+                needs=Operation.CREATE,
             )
             existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
         self._grow([spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions], end)
@@ -112,6 +118,7 @@ class KafkaAdmin:
             end - time.monotonic(),
             lambda left: self._client().create_partitions(new, operation_timeout=left, request_timeout=left),
             fine={KafkaError.INVALID_PARTITIONS},  # somebody else has added them meanwhile
+            needs=Operation.ALTER,
         )
         wanted = {spec.name: spec.partitions for spec in specs}
         self._described_when(
@@ -122,18 +129,66 @@ class KafkaAdmin:
         )
 
     def describe_topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicInfo]:
+        return {name: _info(name, there) for name, there in self._described(names, timeout_s).items()}
+
+    def inspect(self, names: Iterable[str], timeout_s: float) -> Inspection:
+        names = list(names)
+        end = time.monotonic() + timeout_s
+        hidden: set[str] = set()
+        found = self._described(names, timeout_s, hidden=hidden, include_authorized_operations=True)
+        settings = self._settings(list(found), end - time.monotonic())
+        cluster = self._call(
+            "asking for the cluster",
+            max(end - time.monotonic(), 0.05),
+            lambda left: self._client().list_topics(names[0] if names else None, timeout=left),
+        ).cluster_id
+        topics = {
+            name: TopicFacts(_info(name, there), operations_of(there), settings.get(name))
+            for name, there in found.items()
+        }
+        return Inspection(self._config.bootstrap, str(cluster), self._config.user, topics, frozenset(hidden))
+
+    def _described(
+        self,
+        names: Iterable[str],
+        timeout_s: float,
+        *,
+        refuses: bool = False,
+        hidden: set[str] | None = None,
+        **asked: bool,
+    ) -> dict[str, Any]:
+        """Descriptions of those that exist and may be seen. Others are noted in ``hidden``, or refused."""
         names = list(names)
         if not names:
             return {}
+        errors: dict[str, KafkaError] = {}
         found = self._each(
             "describing topics",
             timeout_s,
-            lambda left: self._client().describe_topics(TopicCollection(names), request_timeout=left),
-            fine=TOPIC_UNKNOWN,
+            lambda left: self._client().describe_topics(TopicCollection(names), request_timeout=left, **asked),
+            fine=TOPIC_UNKNOWN if refuses else TOPIC_UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED},
+            needs=Operation.DESCRIBE,
+            errors=errors,
+        )
+        if hidden is not None:
+            hidden |= {n for n, e in errors.items() if e.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED}
+        return found
+
+    def _settings(self, names: list[str], timeout_s: float) -> dict[str, dict[str, str]]:
+        """Settings of those topics whose settings this user may know."""
+        if not names:
+            return {}
+        found = self._each(
+            "asking for topics' settings",
+            timeout_s,
+            lambda left: self._client().describe_configs(
+                [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names], request_timeout=left
+            ),
+            fine=TOPIC_UNKNOWN | {KafkaError.TOPIC_AUTHORIZATION_FAILED},
         )
         return {
-            name: TopicInfo(name, str(description.topic_id), len(description.partitions))
-            for name, description in found.items()
+            resource.name: {entry.name: entry.value for entry in entries.values() if entry.value is not None}
+            for resource, entries in found.items()
         }
 
     def list_topics(self, prefix: str, timeout_s: float) -> list[str]:
@@ -150,6 +205,7 @@ class KafkaAdmin:
             timeout_s,
             lambda left: self._client().delete_topics(names, operation_timeout=left, request_timeout=left),
             fine={KafkaError.UNKNOWN_TOPIC_OR_PART},
+            needs=Operation.DELETE,
         )
         self._described_when(lambda seen: not seen, names, end, "deleting topics")
 
@@ -207,6 +263,7 @@ class KafkaAdmin:
                 "truncating",
                 end - time.monotonic(),
                 lambda left: self._client().delete_records(below, operation_timeout=left, request_timeout=left),
+                needs=Operation.DELETE,
             )
         except _OutOfRange as error:
             raise PositionUnavailable(f"cannot truncate above the end of the log: {error}", error.partition) from None
@@ -216,13 +273,17 @@ class KafkaAdmin:
             self._made = None
 
     def require(self, partitions: Iterable[Partition], timeout_s: float) -> None:
-        """Raises :class:`TopicMissing` for the first partition that does not exist or may not be seen.
+        """Raises :class:`TopicMissing` for the first partition that does not exist, NotAuthorized where it is hidden.
 
         Asked for explicitly because a consumer that ACLs keep from a topic waits for it for ever, without an error.
         """
         partitions = list(partitions)
-        known = self.describe_topics({partition.topic for partition in partitions}, timeout_s)
+        hidden: set[str] = set()
+        described = self._described({partition.topic for partition in partitions}, timeout_s, hidden=hidden)
+        known = {name: _info(name, there) for name, there in described.items()}
         for partition in partitions:
+            if partition.topic in hidden:
+                raise self._config.denied(f"looking at {partition.topic}", topic_grant(partition.topic, Operation.READ))
             if partition.topic not in known:
                 raise missing_topic(self._config, partition.topic)
             if partition.index >= known[partition.topic].partitions:
@@ -300,8 +361,13 @@ class KafkaAdmin:
         timeout_s: float,
         ask: Callable[[float], Mapping[K, Future[T]]],
         fine: Iterable[int] = (),
+        needs: Operation | None = None,
+        errors: dict[K, KafkaError] | None = None,
     ) -> dict[K, T]:
-        """The answers to a question about many things, without those whose error is ``fine``."""
+        """The answers to a question about many things, without those whose error is ``fine`` (noted in ``errors``).
+
+        ``needs`` is the right on a topic that the question takes.
+        """
         fine = frozenset(fine)
 
         def once(left: float) -> dict[K, T]:
@@ -313,20 +379,25 @@ class KafkaAdmin:
                 except KafkaException as failure:
                     error: KafkaError = failure.args[0]
                     if error.code() in fine:
+                        if errors is not None:
+                            errors[subject] = error
                         continue
                     if error.code() in _LEADER_MOVED:
                         # The client does not look again by itself for the leader that it remembers.
                         self._client().list_topics(timeout=max(end - time.monotonic(), 0.05))
                     if _may_pass(failure):
                         raise
-                    self._refuse(what, subject, error, timeout_s)
+                    self._refuse(what, subject, error, timeout_s, needs)
             return answers
 
         return self._call(what, timeout_s, once)
 
-    def _refuse(self, what: str, subject: object, error: KafkaError, timeout_s: float) -> None:
+    def _refuse(self, what: str, subject: object, error: KafkaError, timeout_s: float, needs: Operation | None) -> None:
         partition = Partition(subject.topic, subject.partition) if isinstance(subject, TopicPartition) else None
         name = str(subject if partition is None else partition)
+        if error.code() in NOT_AUTHORIZED and needs is not None:
+            topic = name if partition is None else partition.topic
+            raise self._config.denied(f"{what} ({name})", topic_grant(topic, needs), self._config.explained(error))
         if error.code() in TOPIC_UNKNOWN:
             raise missing_topic(self._config, name)
         if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
@@ -355,6 +426,19 @@ class KafkaAdmin:
         return self._events.heard
 
 
+def _info(name: str, description: Any) -> TopicInfo:
+    return TopicInfo(name, str(description.topic_id), len(description.partitions))
+
+
+def operations_of(description: Any) -> frozenset[Operation] | None:
+    """What this user may do with a described topic; None where the broker does not say."""
+    told = description.authorized_operations
+    if told is None:
+        return None
+    names = {operation.name for operation in told}
+    return frozenset(operation for operation in Operation if operation.name in names)
+
+
 class _OutOfRange(TransportError):
     """An offset that the partition does not have; becomes :class:`PositionUnavailable` where a reader meant it."""
 
@@ -365,8 +449,7 @@ class _OutOfRange(TransportError):
 
 def missing_topic(config: KafkaConfig, topic: str) -> TopicMissing:
     return TopicMissing(
-        f"topic {topic} does not exist at {config.bootstrap}, or this user may not see it: create the job's topics"
-        " first, or check the ACLs"
+        f"topic {topic} does not exist at {config.bootstrap}: create the job's topics first (penstock plan prints how)"
     )
 
 

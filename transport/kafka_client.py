@@ -19,15 +19,13 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from ..schemas.errors import BrokerUnreachable, ConfigurationError, TransportError
+from ..schemas.access import Grant, Resource, grant_commands
+from ..schemas.errors import BrokerUnreachable, ConfigurationError, NotAuthorized, TransportError
 
 MESSAGE_BYTES_MAX = 1_000_000
 """``message.max.bytes`` where the user sets none: librdkafka's default, a little below the broker's."""
 
 MESSAGE_BYTES_MIN = 10_000
-
-RECORD_OVERHEAD_BYTES = 4_096
-"""What is left for key and framing between the largest value and ``message.max.bytes``."""
 
 NO_ANSWER = frozenset(
     {
@@ -52,9 +50,16 @@ TOPIC_UNKNOWN = frozenset(
         KafkaError.UNKNOWN_TOPIC_ID,
         KafkaError._UNKNOWN_TOPIC,
         KafkaError._UNKNOWN_PARTITION,
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
     }
 )
+
+NOT_AUTHORIZED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Resource.TOPIC,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Resource.TRANSACTIONAL_ID,
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Resource.GROUP,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Resource.CLUSTER,
+}
+"""Errors that mean: this user lacks a right on such a resource."""
 
 _PROTOCOL_OWNS = {
     "bootstrap.servers",
@@ -118,6 +123,23 @@ class KafkaConfig:
     def message_bytes_max(self) -> int:
         return int(self.client_settings.get("message.max.bytes", MESSAGE_BYTES_MAX))
 
+    @property
+    def user(self) -> str | None:
+        """The name that the broker is told; None where there is none, or a certificate's."""
+        name = self.client_settings.get("sasl.username") or self.client_settings.get("sasl.user.name")
+        return str(name) if name else None
+
+    def denied(self, what: str, grant: Grant, why: str = "") -> NotAuthorized:
+        """The error of a user that lacks ``grant``, for an operation described by ``what``."""
+        return NotAuthorized(self.denial(what, grant, why))
+
+    def denial(self, what: str, grant: Grant, why: str = "") -> str:
+        user = self.user
+        (command,) = grant_commands([grant], user or "USER", self.bootstrap)
+        who = "this user" if user is None else f"user {user!r}"
+        said = f" ({self.scrubbed(why)})" if why else ""
+        return f"{what} at {self.bootstrap}: {who} lacks the right {grant}{said}. What grants it: {command}"
+
     def scrubbed(self, text: str) -> str:
         """``text`` without the value of any client setting that may be a secret."""
         for name, value in self.client_settings.items():
@@ -156,7 +178,7 @@ class ClientEvents:
 
     def __call__(self, error: KafkaError) -> None:
         text = self._config.explained(error)
-        if error.code() in TOPIC_UNKNOWN:
+        if error.code() in TOPIC_UNKNOWN or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self.topic_missing = text
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.heard:
             self.heard = text

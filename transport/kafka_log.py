@@ -8,11 +8,11 @@ from typing import NoReturn
 
 from confluent_kafka import KafkaError, KafkaException
 
+from ..schemas.access import Grant, Operation, Resource
 from ..schemas.errors import AppendFailed, Fenced, OutcomeUnknown
 from .kafka_client import (
     FENCED,
     NO_ANSWER,
-    RECORD_OVERHEAD_BYTES,
     ClientEvents,
     KafkaConfig,
     OwnProcess,
@@ -20,6 +20,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .ports import RECORD_OVERHEAD_BYTES
 
 _TRANSACTION_BEYOND_COMMIT_S = 30.0
 """How much longer the broker keeps a transaction open than we wait for its commit."""
@@ -57,6 +58,9 @@ class KafkaFencedLog:
             return
         if error.code() in FENCED:
             raise Fenced(f"{what} at {config.bootstrap}: a newer owner claimed it in the same moment")
+        if error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            grant = Grant(Resource.TRANSACTIONAL_ID, owner, False, Operation.WRITE)
+            raise config.denied(what, grant, config.explained(error))
         raise config.error(what, error, timeout_s, events.heard)
 
     def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
-from ..schemas.errors import PenstockError, PositionUnavailable, TopicMissing, TransportError
+from ..schemas.access import Operation, topic_grant
+from ..schemas.errors import NotAuthorized, PenstockError, PositionUnavailable, TopicMissing, TransportError
 from .kafka_admin import missing_topic
 from .kafka_client import (
     TOPIC_UNKNOWN,
@@ -123,6 +124,8 @@ class KafkaReader:
             pass
         elif code in _POSITION_LOST and partition is not None:
             self._note_position_lost(partition, error)
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._failures[partition] = self._denied(topic, error)
         elif code in TOPIC_UNKNOWN:
             if topic is None or topic in self._topics_being_read():
                 name = topic or ", ".join(sorted(self._topics_being_read()))
@@ -131,6 +134,10 @@ class KafkaReader:
             self._failures[partition] = TransportError(
                 f"reading {partition or topic} at {self._config.bootstrap} failed: {self._config.explained(error)}"
             )
+
+    def _denied(self, topic: str | None, error: KafkaError) -> NotAuthorized:
+        name = topic or min(self._topics_being_read(), default="the topic")
+        return self._config.denied(f"reading {name}", topic_grant(name, Operation.READ), self._config.explained(error))
 
     def _note_position_lost(self, partition: Partition, error: KafkaError) -> None:
         wanted = self._next[partition]

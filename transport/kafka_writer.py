@@ -16,9 +16,9 @@ from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from ..schemas.errors import AppendFailed
+from ..schemas.access import Operation, topic_grant
+from ..schemas.errors import AppendFailed, AppendNotAuthorized
 from .kafka_client import (
-    RECORD_OVERHEAD_BYTES,
     ClientEvents,
     KafkaConfig,
     OwnProcess,
@@ -26,7 +26,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
-from .ports import OnOutcome, Partition
+from .ports import RECORD_OVERHEAD_BYTES, OnOutcome, Partition
 
 logger = logging.getLogger("penstock.transport.kafka")
 
@@ -225,6 +225,11 @@ class KafkaWriter:
                 self._state.notify_all()
 
     def _failed(self, partition: Partition | None, error: KafkaError | None) -> AppendFailed:
+        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and partition is not None:
+            grant = topic_grant(partition.topic, Operation.WRITE)
+            return AppendNotAuthorized(
+                self._config.denial(f"appending to {partition}", grant, self._config.explained(error))
+            )
         where = f" to {partition}" if partition is not None else ""
         why = self._config.explained(error) if error is not None else "fatal error of the producer"
         return AppendFailed(f"an append{where} at {self._config.bootstrap} failed: {why}. Nothing is appended after it")

@@ -21,7 +21,16 @@ from ..schemas.errors import AppendFailed, Fenced, PositionUnavailable, TopicMis
 from ..schemas.frames import RECORD_BYTES_MAX
 from ..schemas.topics import TopicSpec
 from .memory_election import MemoryElection
-from .ports import LogRecord, OffsetRange, OnOutcome, Partition, TopicInfo, checked_positions
+from .ports import (
+    Inspection,
+    LogRecord,
+    OffsetRange,
+    OnOutcome,
+    Partition,
+    TopicFacts,
+    TopicInfo,
+    checked_positions,
+)
 
 Clock = Callable[[], int]
 
@@ -63,6 +72,7 @@ class _Log:
 class _Topic:
     def __init__(self, spec: TopicSpec, topic_id: str) -> None:
         self.topic_id = topic_id
+        self.settings = dict(spec.settings)
         self.log_append_time = spec.settings.get("message.timestamp.type") == "LogAppendTime"
         self.name = spec.name
         self.logs: list[_Log] = []
@@ -89,6 +99,7 @@ class MemoryBroker:
         self.max_record_bytes = max_record_bytes
         self._new_id = new_id
         self._lock = threading.RLock()
+        self.cluster = f"memory-{uuid.uuid4().hex}"
         self._topics: dict[str, _Topic] = {}
         self._claims: dict[str, int] = {}
         """How often each owner's name was claimed: only the newest claim may commit."""
@@ -111,6 +122,14 @@ class MemoryBroker:
                 for name in names
                 if name in self._topics
             }
+
+    def inspect(self, names: Iterable[str]) -> Inspection:
+        with self._lock:
+            topics = {
+                name: TopicFacts(info, None, dict(self._topics[name].settings))
+                for name, info in self.describe_topics(names).items()
+            }
+        return Inspection("memory", self.cluster, None, topics, frozenset())
 
     def list_topics(self, prefix: str) -> list[str]:
         with self._lock:
@@ -369,6 +388,9 @@ class MemoryTransport:
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         return self.broker.describe_topics(names)
+
+    def inspect(self, names: Iterable[str], timeout_s: float = 30.0) -> Inspection:
+        return self.broker.inspect(names)
 
     def list_topics(self, prefix: str, timeout_s: float = 30.0) -> list[str]:
         return self.broker.list_topics(prefix)

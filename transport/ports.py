@@ -11,7 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ..schemas.access import Operation
 from ..schemas.topics import TopicSpec
+
+RECORD_OVERHEAD_BYTES = 4_096
+"""What is left for key and framing between the largest value and the largest message that a broker takes."""
 
 
 class Partition(NamedTuple):
@@ -39,6 +43,29 @@ class TopicInfo(NamedTuple):
     topic_id: str
     """Changes when a topic is deleted and created again."""
     partitions: int
+
+
+class TopicFacts(NamedTuple):
+    """A topic as its broker describes it to this user."""
+
+    info: TopicInfo
+    operations: frozenset[Operation] | None
+    """What this user may do with it; None: the broker asks nobody."""
+    settings: Mapping[str, str] | None
+    """As the broker spells them; None: this user may not know."""
+
+
+class Inspection(NamedTuple):
+    """What a broker has of some topics, and what this user may do there."""
+
+    address: str
+    cluster: str
+    """The cluster's id."""
+    user: str | None
+    """By which the broker knows this client; None where that is not a name and a password."""
+    topics: Mapping[str, TopicFacts]
+    hidden: frozenset[str]
+    """Topics that this user may not see: they may exist or not."""
 
 
 class OffsetRange(NamedTuple):
@@ -155,10 +182,16 @@ class Transport(Protocol):
         """A sentence about the broker; :class:`BrokerUnreachable` where none answers."""
 
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
-        """Creates those that do not exist, and gives one with too few partitions those that it lacks."""
+        """Creates those that do not exist, and adds partitions to those with too few.
+
+        Raises :class:`NotAuthorized` where this user may not.
+        """
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         """Those of ``names`` that exist (and may be seen)."""
+
+    def inspect(self, names: Iterable[str], timeout_s: float = 30.0) -> Inspection:
+        """All that can be known of these topics: what they are, what this user may do, how they are set up."""
 
     def list_topics(self, prefix: str, timeout_s: float = 30.0) -> list[str]:
         """Names of the topics that begin with ``prefix``."""

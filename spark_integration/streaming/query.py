@@ -14,8 +14,9 @@ from ...coordinator.service import CoordinatorService, instances_of
 from ...job import Job
 from ...schemas.errors import ConfigurationError
 from ...transport.kafka import KafkaConfig, KafkaTransport
+from ...transport.requirements import require
 from ..checks import classic_context, require_source_modules
-from ..runner import REACH_TIMEOUT_S, await_beginning, kafka_config
+from ..runner import REACH_TIMEOUT_S, SETUP_TIMEOUT_S, await_beginning, kafka_config, roles_here
 from .event_types import described, why_bytes
 from .handle import QueryHandle, QueryParts
 from .options import SourceOptions
@@ -74,7 +75,7 @@ def stream(
     service: CoordinatorService | None = None
     try:
         transport.check(REACH_TIMEOUT_S)
-        transport.create_topics(settings.topic_specs)
+        require(settings, transport, roles_here(coordinator), SETUP_TIMEOUT_S, creates=True)
         if coordinator == "driver":
             check_may_start(settings, transport, options.restore, options.restore_checkpoint)
             made = instances_of(settings, job.coordinators, transport, options)

@@ -113,7 +113,8 @@ def test_commands_are_ready_to_paste() -> None:
         " --topic penstock.flights.acks --partitions 3 --config retention.ms=-1 --config cleanup.policy=delete"
     )
     assert alter_command(spec.name, spec.settings, "kafka:9093").endswith(
-        "--alter --topic penstock.flights.acks --add-config retention.ms=-1,cleanup.policy=delete"
+        "--alter --entity-type topics --entity-name penstock.flights.acks"
+        " --add-config retention.ms=-1,cleanup.policy=delete"
     )
     assert partitions_command(spec, "kafka:9093").endswith("--alter --topic penstock.flights.acks --partitions 3")
 

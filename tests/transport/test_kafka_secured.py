@@ -1,4 +1,4 @@
-"""A broker that asks who you are: what may not be seen is missing, and a wrong password is said to be one."""
+"""A broker that asks who you are: what may not be seen is refused, and a wrong password is said to be one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.errors import BrokerUnreachable, TopicMissing, TransportError
+from penstock.schemas.errors import BrokerUnreachable, NotAuthorized, TransportError
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import Election, Partition
 from penstock.transport.kafka import KafkaTransport
@@ -78,7 +78,7 @@ def test_a_wrong_password_is_named_as_the_reason_and_not_shown(secured_broker: E
     assert "wrong-pw-1234" not in str(caught.value)
 
 
-def test_a_topic_that_acls_hide_is_missing_and_not_waited_for(secured_broker: EmbeddedBroker) -> None:
+def test_a_topic_that_acls_hide_is_refused_and_not_waited_for(secured_broker: EmbeddedBroker) -> None:
     transport_of(secured_broker, "admin", "admin-pw").create_topics([TopicSpec(TOPIC, 1)])
     guest = transport_of(secured_broker, "guest", "guest-pw")
     assert guest.describe_topics([TOPIC]) == {}
@@ -89,7 +89,7 @@ def test_a_topic_that_acls_hide_is_missing_and_not_waited_for(secured_broker: Em
         lambda: guest.claim_log(TOPIC, TOPIC),
         lambda: guest.offsets([Partition(TOPIC, 0)]),
     ):
-        with pytest.raises(TopicMissing, match="may not see it"):
+        with pytest.raises(NotAuthorized, match=r"user 'guest' lacks the right \w+ on topic penstock.secured.\*"):
             refused()
 
 

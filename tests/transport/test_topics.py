@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.schemas.access import Operation
 from penstock.schemas.errors import PositionUnavailable, TopicMissing
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import OffsetRange, Partition, Transport
@@ -59,6 +60,18 @@ def test_a_topic_is_never_given_fewer_partitions(transport: Transport, make_topi
     topic = make_topic(5)
     transport.create_topics([TopicSpec(topic, 2)])
     assert transport.describe_topics([topic])[topic].partitions == 5
+
+
+def test_an_inspection_tells_what_a_topic_is_and_how_it_is_set_up(transport: Transport, make_topic: MakeTopic) -> None:
+    topic = make_topic(2, {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"})
+    found = transport.inspect([topic, topic + ".missing"])
+    assert list(found.topics) == [topic] and not found.hidden
+    facts = found.topics[topic]
+    assert facts.info == transport.describe_topics([topic])[topic]
+    assert facts.settings is not None
+    assert (facts.settings["retention.ms"], facts.settings["message.timestamp.type"]) == ("-1", "LogAppendTime")
+    assert facts.operations is None or facts.operations == frozenset(Operation)
+    assert found.cluster and found.cluster == transport.inspect([]).cluster
 
 
 def test_a_recreated_topic_is_empty_and_has_another_id(
