@@ -10,7 +10,8 @@ import threading
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
 
-from ..schemas.errors import ConfigurationError, PenstockError, TransportError
+from ..schemas.access import Grant, Operation, Resource, topic_grant
+from ..schemas.errors import ConfigurationError, NotAuthorized, PenstockError, TransportError
 from .kafka_client import (
     NO_ANSWER,
     TOPIC_UNKNOWN,
@@ -31,7 +32,7 @@ _BEAT_MIN_MS = 100
 _POLL_INTERVAL_MIN_MS = 300_000
 _INSPECT_TIMEOUT_S = 5.0
 
-_REFUSED = frozenset({KafkaError.GROUP_AUTHORIZATION_FAILED, KafkaError._FATAL, KafkaError.INVALID_GROUP_ID})
+_REFUSED = frozenset({KafkaError._FATAL, KafkaError.INVALID_GROUP_ID})
 """Errors of a member that waiting does not cure."""
 
 
@@ -102,11 +103,18 @@ class KafkaElection:
         code = error.code()
         if code == KafkaError.INVALID_SESSION_TIMEOUT:
             self._failure = ConfigurationError(self._session_refused())
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            self._failure = self._denied(Grant(Resource.GROUP, self._group, False, Operation.READ), error)
+        elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._failure = self._denied(topic_grant(self._topic, Operation.READ), error)
         elif code in _REFUSED or code in TOPIC_UNKNOWN or error.fatal():
             why = self._config.explained(error)
             self._failure = TransportError(f"standing for {self._group} at {self._config.bootstrap} failed: {why}")
         elif code not in NO_ANSWER:
             logger.debug("group %s: %s", self._group, self._config.explained(error))
+
+    def _denied(self, grant: Grant, error: KafkaError) -> NotAuthorized:
+        return self._config.denied(f"standing for {self._group}", grant, self._config.explained(error))
 
     def _session_refused(self) -> str:
         least, most = "group.min.session.timeout.ms", "group.max.session.timeout.ms"

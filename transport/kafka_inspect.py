@@ -59,7 +59,7 @@ class KafkaInspector:
                 entries = future.result(timeout_s + 1.0)
             except KafkaException as failure:
                 error: KafkaError = failure.args[0]
-                if error.code() in TOPIC_UNKNOWN:
+                if error.code() in TOPIC_UNKNOWN or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                     continue
                 raise self._config.error("asking for settings", error, timeout_s, self._events.heard) from None
             except FutureTimeout:

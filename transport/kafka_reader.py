@@ -161,7 +161,7 @@ class KafkaReader:
         said, self._events.topic_missing = self._events.topic_missing, ""
         if any(topic in said for topic in self._topics_being_read()):
             self._failures[None] = TopicMissing(
-                f"a topic that is being read is gone at {self._config.bootstrap}: {said}"
+                f"a topic that is being read is gone, or hidden from this user, at {self._config.bootstrap}: {said}"
             )
 
     def _topics_being_read(self) -> set[str]:
