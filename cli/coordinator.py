@@ -24,6 +24,7 @@ from .signals import interrupts_caught
 from .starting import (
     FreshOption,
     FromCheckpointOption,
+    FromSavepointOption,
     JobFileArgument,
     NameOption,
     metrics_served,
@@ -59,6 +60,7 @@ def coordinator(
     name: NameOption = None,
     fresh: FreshOption = False,
     from_checkpoint: FromCheckpointOption = None,
+    from_savepoint: FromSavepointOption = None,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
@@ -74,7 +76,9 @@ def coordinator(
     subtasks go on, and wait for the next coordinator. Started several times with --standby, one is at work and the
     others wait: SIGTERM or Ctrl-C hands over at once (exit code 0), and one that dies or freezes is followed by itself.
     """
-    takeover_after = _checked(standby, takeover_after, fresh, from_checkpoint)
+    takeover_after = _checked(
+        standby, takeover_after, fresh or from_checkpoint is not None or from_savepoint is not None
+    )
     console = Console(as_json=as_json)
     with console.stdout_kept():
         job = named(load_job(file), name, prefix)
@@ -82,7 +86,7 @@ def coordinator(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint)
+        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint)
         settings = replace(job.settings, batches=query)
         service: Host
         if standby:
@@ -103,11 +107,11 @@ def coordinator(
         transport.close()
 
 
-def _checked(standby: bool, takeover_after: float | None, fresh: bool, from_checkpoint: int | None) -> float:
+def _checked(standby: bool, takeover_after: float | None, elsewhere: bool) -> float:
     """The time to take over after; UsageError for options that contradict each other."""
     if takeover_after is not None and not standby:
         raise UsageError("--takeover-after is for --standby: without it a coordinator does not wait")
-    if standby and (fresh or from_checkpoint is not None):
+    if standby and elsewhere:
         raise UsageError(
             "--standby goes on from the last completed checkpoint, whoever takes over: start once without it to begin"
             " elsewhere, and the standbys then"

@@ -21,6 +21,7 @@ from .plain import plain
 from .starting import (
     FreshOption,
     FromCheckpointOption,
+    FromSavepointOption,
     JobFileArgument,
     NameOption,
     metrics_served,
@@ -38,6 +39,7 @@ def run(
     name: NameOption = None,
     fresh: FreshOption = False,
     from_checkpoint: FromCheckpointOption = None,
+    from_savepoint: FromSavepointOption = None,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
@@ -55,7 +57,7 @@ def run(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint)
+        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint)
     finally:
         transport.close()
     slots = sum(operator.parallelism for operator in job.operators.values())

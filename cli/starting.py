@@ -10,9 +10,12 @@ import typer
 
 from ..coordinator.client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
+from ..coordinator.protocol.history import History
 from ..coordinator.protocol.inputs import Restore
 from ..coordinator.runtime import CoordinatorOptions
 from ..job import Job
+from ..recorded.job import kept_checkpoint
+from ..schemas.errors import JobRefused
 from ..schemas.status import JobStatus
 from ..transport.kafka import KafkaTransport
 from .exits import UsageError
@@ -24,6 +27,10 @@ FreshOption = Annotated[bool, typer.Option("--fresh", help="Start from nothing, 
 FromCheckpointOption = Annotated[
     int | None,
     typer.Option("--from-checkpoint", min=0, metavar="N", help="Go back to this one (penstock checkpoints JOB)."),
+]
+FromSavepointOption = Annotated[
+    int | None,
+    typer.Option("--from-savepoint", min=0, metavar="S", help="Go back to this one, which must be a savepoint."),
 ]
 NameOption = Annotated[str | None, typer.Option("--name", help="Run it under another name than the file's.")]
 
@@ -37,21 +44,26 @@ def named(job: Job, name: str | None, prefix: str | None) -> Job:
 
 
 def restore_options(
-    job: Job, transport: KafkaTransport, fresh: bool, from_checkpoint: int | None, **others: object
+    job: Job,
+    transport: KafkaTransport,
+    fresh: bool,
+    from_checkpoint: int | None,
+    from_savepoint: int | None = None,
+    **others: object,
 ) -> CoordinatorOptions:
-    """From where the coordinator takes up the job; UsageError for a checkpoint that it does not have."""
-    if fresh and from_checkpoint is not None:
-        raise UsageError("--fresh and --from-checkpoint contradict each other: give one of them")
-    if from_checkpoint is not None:
-        client = JobClient(transport, job.name, job.prefix)
-        kept = sorted(client.history().checkpoints) if client.exists() else []
-        if from_checkpoint not in kept:
-            raise UsageError(
-                f"job {job.name} has no checkpoint {from_checkpoint} any more; it has:"
-                f" {', '.join(map(str, kept)) or 'none'}"
-            )
-        return CoordinatorOptions(Restore.CHECKPOINT, from_checkpoint, **others)  # type: ignore[arg-type]
-    return CoordinatorOptions(Restore.FRESH if fresh else Restore.LATEST, **others)  # type: ignore[arg-type]
+    """From where the coordinator takes up the job; UsageError for a checkpoint, or savepoint, that it does not have."""
+    if sum((fresh, from_checkpoint is not None, from_savepoint is not None)) > 1:
+        raise UsageError("--fresh, --from-checkpoint and --from-savepoint contradict one another: give one of them")
+    wanted = from_checkpoint if from_savepoint is None else from_savepoint
+    if wanted is None:
+        return CoordinatorOptions(Restore.FRESH if fresh else Restore.LATEST, **others)  # type: ignore[arg-type]
+    client = JobClient(transport, job.name, job.prefix)
+    history = client.history() if client.exists() else History()
+    try:
+        kept_checkpoint(job.name, history, wanted, savepoint=from_savepoint is not None)
+    except JobRefused as error:
+        raise UsageError(str(error)) from None
+    return CoordinatorOptions(Restore.CHECKPOINT, wanted, **others)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -10,7 +10,9 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.cli.exits import Exit
+from penstock.cli.starting import restore_options
 from penstock.coordinator.metrics import MetricsServer
+from penstock.coordinator.protocol.inputs import Restore
 from penstock.schemas.topics import TopicNames, TopicSpec
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
@@ -217,3 +219,24 @@ def test_metrics_of_a_running_job_are_served_on_loopback(running_job: LocalJob) 
     assert f'penstock_job_state{{job="{name}",state="running"}} 1.0' in text
     assert f'penstock_user_requests_answered{{job="{name}",operator="waiters"}} 1.0' in text
     assert f'penstock_failovers_total{{job="{name}",kind="global"}} 0.0' in text
+
+
+def test_from_savepoint_takes_savepoints_only_and_names_those_that_there_are(
+    on_broker: Cli, running_job: LocalJob, job_file: Path, transport: KafkaTransport
+) -> None:
+    job = running_job.job
+    savepoint = on_broker("savepoint", job.name, "--json").json["checkpoint_id"]
+    assert on_broker("stop", job.name, "--json").json["accepted"]
+    running_job.wait(30)
+    plain = max(n for n, c in running_job.client.history().checkpoints.items() if not c.header.savepoint)
+    for command in ("coordinator", "run"):
+        refused = on_broker(command, job_file, "--name", job.name, "--from-savepoint", plain)
+        assert (refused.code, refused.out) == (Exit.USAGE, "")
+        assert f"{plain} is a plain checkpoint" in refused.err
+        assert f"its savepoints are: {savepoint}." in refused.err
+        unknown = on_broker(command, job_file, "--name", job.name, "--from-savepoint", 9_999)
+        assert f"has no savepoint 9999 any more; it has: {savepoint}" in unknown.err
+        both = on_broker(command, job_file, "--from-savepoint", savepoint, "--from-checkpoint", savepoint)
+        assert "contradict one another" in both.err
+    options = restore_options(job, transport, False, None, savepoint)
+    assert (options.restore, options.restore_checkpoint) == (Restore.CHECKPOINT, savepoint)
