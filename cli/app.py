@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import ask, broker, compat, coordinator, doctor, events, look, plan, replay, run_job
+from . import ask, broker, compat, coordinator, dashboard, doctor, events, look, plan, replay, run_job
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -33,6 +33,7 @@ app.add_typer(broker.app, name="broker")
 app.command("jobs")(look.jobs)
 app.command("status")(look.status)
 app.command("checkpoints")(look.checkpoints)
+app.command("dashboard")(dashboard.dashboard)
 app.command("events")(events.events)
 app.command("replay")(replay.replay)
 app.command("stop")(ask.stop)

@@ -16,6 +16,7 @@ from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, MetricsPortOption, connection
 from .console import Console
+from .dashboard import DashboardPortOption, dashboard_served
 from .display import Display
 from .exits import Exit, UsageError
 from .job_file import load_job
@@ -65,6 +66,7 @@ def coordinator(
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    dashboard_port: DashboardPortOption = None,
     query: QueryOption = False,
     standby: StandbyOption = False,
     takeover_after: TakeoverAfterOption = None,
@@ -100,6 +102,7 @@ def coordinator(
             console.stdout_kept(),
             interrupts_caught(),
             metrics_served(metrics_port, service.status, console.say, lambda: _numbers(service)),
+            dashboard_served(dashboard_port, service.status, console.say),
             Display(console) as display,
         ):
             return _follow(service.start(), display, console)

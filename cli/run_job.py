@@ -15,6 +15,7 @@ from .connect import (
     connection,
 )
 from .console import Console
+from .dashboard import DashboardPortOption, dashboard_served
 from .display import Display
 from .job_file import load_job
 from .plain import plain
@@ -44,6 +45,7 @@ def run(
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    dashboard_port: DashboardPortOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a job on a local Spark, a slot per subtask; started again, it resumes from its last checkpoint.
@@ -73,6 +75,7 @@ def run(
             spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
         ) as handle,
         metrics_served(metrics_port, handle.status, console.say, handle.numbers),
+        dashboard_served(dashboard_port, handle.status, console.say),
         Display(console) as display,
     ):
         result = follow(handle, display)

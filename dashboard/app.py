@@ -1,0 +1,136 @@
+"""The page, and what it asks for: ``/api/status`` once, ``/api/stream`` again and again (Server-Sent Events).
+
+Read-only. Everything comes from this package: no other host is asked for anything, and the page may run no script and
+load nothing from elsewhere. A request must name this machine: a page of another site whose name was made to point here
+(DNS rebinding) names that site, and is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import re
+import time
+from collections.abc import AsyncIterator, Collection
+from dataclasses import asdict
+from importlib.resources import files
+
+from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from . import words
+from .feed import Feed
+
+STREAMS_MAX = 32
+TELL_EVERY_S = 0.5
+
+_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d+)?")
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
+    " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
+    """Shows ``feed`` to whoever asks for one of ``hosts``, for localhost, or for an address in digits."""
+    streams = 0
+
+    async def status(_: Request) -> Response:
+        return JSONResponse(told(feed))
+
+    async def of_words(_: Request) -> Response:
+        return JSONResponse({"hints": words.HINTS, "steps": words.STEPS})
+
+    async def stream(_: Request) -> Response:
+        if streams >= STREAMS_MAX:
+            return PlainTextResponse(f"{streams} pages are open already: close one", 503)
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def events() -> AsyncIterator[str]:
+        nonlocal streams
+        streams += 1
+        try:
+            while not feed.closing:
+                yield f"data: {json.dumps(told(feed), separators=(',', ':'))}\n\n"
+                await asyncio.sleep(TELL_EVERY_S)
+        finally:
+            streams -= 1
+
+    return Starlette(
+        routes=[
+            *(Route(path, _file(*file)) for path, file in _FILES.items()),
+            Route("/api/status", status),
+            Route("/api/words", of_words),
+            Route("/api/stream", stream),
+        ],
+        middleware=[Middleware(_Guard, hosts=frozenset(host.lower() for host in (*hosts, "localhost")))],
+    )
+
+
+def told(feed: Feed) -> dict[str, object]:
+    """What the page gets: the view, or None before the first status."""
+    view = feed.view()
+    return {
+        "view": None if view is None else asdict(view),
+        "trouble": feed.trouble,
+        "now_ms": round(1000 * time.time()),
+    }
+
+
+def _file(name: str, media_type: str):  # type: ignore[no-untyped-def]
+    content = files(__package__).joinpath(name).read_bytes()
+
+    async def send(_: Request) -> Response:
+        return Response(content, media_type=media_type)
+
+    return send
+
+
+class _Guard:
+    """Refuses requests that name another host, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app, self._hosts = app, hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(_HEADERS)
+            await send(message)
+
+        named = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+        app = self._app
+        if len(named) != 1 or not is_ours(named[0], self._hosts):
+            app = PlainTextResponse("this is not the host that you asked for; --allowed-host NAME names another", 421)
+        await app(scope, receive, send_with_headers)
+
+
+def is_ours(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header names one of ``names``, or an address in digits, which no other site's name can be."""
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return False
+    name = found["address"] or found["name"]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.lower().rstrip(".") in names
+    return True

@@ -1,0 +1,181 @@
+"""What the dashboard serves, to whom, and how it ends: asked over real sockets."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from penstock.dashboard import app
+from penstock.dashboard.app import is_ours
+from penstock.dashboard.feed import LOOK_EVERY_S, Feed
+from penstock.dashboard.server import DashboardServer
+from penstock.schemas.errors import BrokerUnreachable, ConfigurationError
+from penstock.schemas.status import JobStatus
+from tests.coordinator.jobs import wait_until
+
+from .statuses import failover, status
+
+TIMEOUT_S = 10.0
+
+
+class Told:
+    """A feed's look that a test speaks through."""
+
+    def __init__(self) -> None:
+        self.statuses: list[JobStatus] = []
+        self.error: Exception | None = None
+        self.closed = threading.Event()
+
+    def look(self, timeout_s: float) -> Sequence[JobStatus]:
+        assert timeout_s == LOOK_EVERY_S
+        threading.Event().wait(0.01)
+        if self.error is not None:
+            raise self.error
+        said, self.statuses = self.statuses, []
+        return said
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def server(told: Told) -> Iterator[DashboardServer]:
+    with DashboardServer(Feed(told.look, told.closed.set), allowed_hosts=["jobs.example"]) as running:
+        yield running
+
+
+def ask(server: DashboardServer, path: str, **headers: str) -> http.client.HTTPResponse:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    connection.request("GET", path, headers=headers)
+    return connection.getresponse()
+
+
+def asked(server: DashboardServer, path: str) -> Any:
+    return json.loads(ask(server, path).read())
+
+
+def lines_of(answer: http.client.HTTPResponse) -> Iterator[Any]:
+    for line in answer:
+        if line.startswith(b"data: "):
+            yield json.loads(line.removeprefix(b"data: "))
+
+
+@pytest.mark.parametrize(
+    ("path", "media_type", "part"),
+    [
+        ("/", "text/html; charset=utf-8", b"<title>Penstock</title>"),
+        ("/page.css", "text/css; charset=utf-8", b"prefers-color-scheme: dark"),
+        ("/page.js", "text/javascript; charset=utf-8", b"EventSource"),
+    ],
+)
+def test_the_page_and_what_it_needs_are_served_from_here_alone(
+    server: DashboardServer, path: str, media_type: str, part: bytes
+) -> None:
+    answer = ask(server, path)
+    body = answer.read()
+    assert (answer.status, answer.headers["content-type"]) == (200, media_type)
+    assert part in body
+    assert b"http://" not in body and b"https://" not in body
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in answer.headers
+
+
+def test_the_status_is_null_before_there_is_one_then_the_newest_view(server: DashboardServer, told: Told) -> None:
+    assert asked(server, "/api/status")["view"] is None
+    told.statuses = [status(0), status(1, failovers=(failover(cause="<script>alert(1)</script>"),))]
+    view = wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+    assert (view["job"], len(view["points"])) == ("flights", 1)
+    assert view["failovers"][0]["cause"] == "<script>alert(1)</script>", "data; the page shows it as text"
+
+
+def test_the_stream_tells_each_new_status_as_it_comes(server: DashboardServer, told: Told) -> None:
+    answer = ask(server, "/api/stream")
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    messages = lines_of(answer)
+    assert next(messages)["view"] is None
+    for epoch in (1, 2):
+        told.statuses = [status(epoch, epoch=epoch)]
+        assert next(m for m in messages if m["view"] and m["view"]["epoch"] == epoch)
+
+
+def test_what_keeps_it_from_looking_is_told_until_it_can_again(
+    server: DashboardServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.dashboard.feed.PAUSE_S", 0.01)
+    told.error = BrokerUnreachable("no broker answers")
+    wait_until(lambda: asked(server, "/api/status")["trouble"] == "no broker answers", "the trouble")
+    told.error = None
+    wait_until(lambda: asked(server, "/api/status")["trouble"] == "", "its end")
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example:80"])
+def test_a_request_that_names_another_host_is_refused(server: DashboardServer, host: str) -> None:
+    answer = ask(server, "/api/status", Host=host)
+    assert answer.status == 421
+    assert b"flights" not in answer.read()
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:99", "127.0.0.1:1", "[::1]:80", "jobs.example", "10.1.2.3"])
+def test_a_request_that_names_this_host_or_an_address_is_answered(server: DashboardServer, host: str) -> None:
+    assert ask(server, "/api/status", Host=host).status == 200
+
+
+def test_only_known_names_are_ours() -> None:
+    names = {"localhost"}
+    assert is_ours("localhost.", names) and is_ours("[fe80::1]", names)
+    assert not is_ours("[localhost", names) and not is_ours("local", names) and not is_ours("[::1].evil", {"x"})
+
+
+def test_more_streams_than_the_bound_are_refused_and_the_others_go_on(
+    server: DashboardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "STREAMS_MAX", 2)
+    first, second = ask(server, "/api/stream"), ask(server, "/api/stream")
+    assert next(lines_of(first)) and next(lines_of(second))
+    refused = ask(server, "/api/stream")
+    assert (refused.status, refused.read()) == (503, b"2 pages are open already: close one")
+    first.close()
+    wait_until(lambda: ask(server, "/api/stream").status == 200, "room for another")
+
+
+def test_nothing_but_reading_is_possible(server: DashboardServer) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+    connection.request("POST", "/api/status", body=b"{}")
+    assert connection.getresponse().status == 405
+    assert ask(server, "/../dashboard/app.py").status == 404
+
+
+def test_closing_ends_open_streams_and_the_look_and_frees_the_port(told: Told) -> None:
+    server = DashboardServer(Feed(told.look, told.closed.set))
+    messages = lines_of(ask(server, "/api/stream"))
+    next(messages)
+    server.close()
+    assert told.closed.is_set()
+    list(messages)  # it ends
+    with socket.create_server(("127.0.0.1", server.port)):
+        pass
+
+
+def test_a_taken_port_is_an_error_with_the_way_out_and_closes_the_feed(told: Told) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            ConfigurationError, match=rf"port {port}: Address already in use; choose another port, or 0"
+        ):
+            DashboardServer(Feed(told.look, told.closed.set), port)
+    assert told.closed.is_set()
+
+
+def test_a_host_that_is_not_this_machines_is_an_error(told: Told) -> None:
+    with pytest.raises(ConfigurationError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
+        DashboardServer(Feed(told.look), 0, "192.0.2.1")
