@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import ask, broker, compat, coordinator, dashboard, doctor, events, look, plan, replay, run_job
+from . import ask, broker, compat, coordinator, dashboard, doctor, events, jobs, look, plan, replay, run_job
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -30,7 +30,7 @@ app.command("demo")(demo.demo)
 app.command("run")(run_job.run)
 app.command("coordinator")(coordinator.coordinator)
 app.add_typer(broker.app, name="broker")
-app.command("jobs")(look.jobs)
+app.command("jobs")(jobs.jobs)
 app.command("status")(look.status)
 app.command("checkpoints")(look.checkpoints)
 app.command("dashboard")(dashboard.dashboard)

@@ -83,7 +83,7 @@ def purge(
 ) -> None:
     """Delete a job's topics: its checkpoints, its savepoints, all it ever was."""
     console = Console(as_json=as_json)
-    with job_client(job, broker, prefix, client_config) as client:
+    with job_client(job, broker, prefix, client_config, left=True) as client:
         if not yes:
             if not sys.stdin.isatty():
                 raise UsageError(f"purge deletes every checkpoint of job {job}: say --yes where nobody can be asked")

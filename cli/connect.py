@@ -124,13 +124,16 @@ def connected(broker: str | None, client_config: Path | None) -> Iterator[KafkaT
 
 
 @contextmanager
-def job_client(job: str, broker: str | None, prefix: str, client_config: Path | None) -> Iterator[JobClient]:
-    """A job that exists."""
+def job_client(
+    job: str, broker: str | None, prefix: str, client_config: Path | None, *, left: bool = False
+) -> Iterator[JobClient]:
+    """A job that exists; with ``left`` also what is left of one that was purged half."""
     TopicNames(prefix, job)
     with connected(broker, client_config) as transport:
         client = JobClient(transport, job, prefix)
         try:
-            client.require()
+            if not (left and client.leftovers()):
+                client.require()
         except JobRefused as error:
             raise UsageError(str(error)) from None
         yield client

@@ -1,4 +1,4 @@
-"""`penstock jobs`, `status` and `checkpoints`: what there is, and what it waits for."""
+"""`penstock status` and `checkpoints`: what a job is doing, what it has, and what it waits for."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from datetime import datetime
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 from rich.table import Table
 
-from ..coordinator.client import JobClient, statuses
+from ..coordinator.client import JobClient
 from ..dashboard import model
 from ..dashboard.model import ENDED, History
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
-from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected, job_client
+from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
 from .console import Console
 from .display import headline, subtask_table, waiting_lines
 from .exits import Failed
@@ -23,37 +22,6 @@ from .plain import checkpoint_row, plain
 from .status_view import StatusDisplay
 
 LOOK_EVERY_S = 0.5
-
-
-def jobs(
-    broker: BrokerOption = None,
-    prefix: PrefixOption = DEFAULT_PREFIX,
-    client_config: ClientConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List the jobs on the broker, with what each is doing."""
-    console = Console(as_json=as_json)
-    with connected(broker, client_config) as transport:
-        found = list(statuses(transport, prefix))
-    if as_json:
-        console.data([{"job": job, "status": None if s is None else _told(s)} for job, s in found])
-        return
-    if not found:
-        console.show(f"no job under prefix {prefix!r} on this broker")
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in ("job", "state", "subtasks", "checkpoint", "failovers", "last seen"):
-        table.add_column(name)
-    for job, s in found:
-        if s is None:
-            table.add_row(escape(job), "never started")
-            continue
-        running = sum(t.phase == "running" for o in s.operators for t in o.subtasks)
-        table.add_row(
-            escape(job), state_of(s), f"{running}/{sum(o.parallelism for o in s.operators)}", str(s.last_completed),
-            f"{s.failovers_region} region, {s.failovers_global} global", _ago(s),
-        )  # fmt: skip
-    console.show(table)
 
 
 def status(
@@ -74,11 +42,11 @@ def status(
     if newest is None:
         raise Failed(f"job {job} has not told its status yet: has its coordinator started?")
     if as_json:
-        console.data({**_told(newest), "standbys": standbys})
+        console.data({**told(newest), "standbys": standbys})
         return
     console.show(headline(newest))
     if state_of(newest) == "gone":
-        console.show(f"this was {_ago(newest)}: its coordinator has told nothing since")
+        console.show(f"this was {ago(newest)}: its coordinator has told nothing since")
     if newest.cause:
         console.show(f"because: {newest.cause}")
     if standbys:
@@ -103,7 +71,7 @@ def _watch(client: JobClient, console: Console) -> None:
         while True:
             if console.as_json:
                 for status in news:
-                    console.data(_told(status))
+                    console.data(told(status))
             elif (view := history.view(round(1000 * time.time()))) is not None:
                 display.show(view)
             if history.newest is not None and history.newest.state in ENDED:
@@ -153,7 +121,8 @@ def state_of(status: JobStatus) -> str:
     return model.state_of(status, 1000 * time.time())
 
 
-def _told(status: JobStatus) -> dict[str, object]:
+def told(status: JobStatus) -> dict[str, object]:
+    """The status for programs."""
     return {**plain(status), "age_s": round(_age_s(status), 3), "gone": state_of(status) == "gone"}
 
 
@@ -161,7 +130,8 @@ def _age_s(status: JobStatus) -> float:
     return model.age_s(status, 1000 * time.time())
 
 
-def _ago(status: JobStatus) -> str:
+def ago(status: JobStatus) -> str:
+    """How long ago it was told."""
     age = int(_age_s(status))
     if age < 120:
         return f"{age} s ago"

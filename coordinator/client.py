@@ -37,6 +37,10 @@ class JobClient:
         """Whether the job has ever run on this broker."""
         return bool(self._transport.describe_topics([self.topics.checkpoints]))
 
+    def leftovers(self) -> list[str]:
+        """Topics of a job that has no checkpoint log: it was purged half."""
+        return [] if self.exists() else self._transport.list_topics(self.topics.root)
+
     def require(self) -> None:
         """Raises JobRefused with the jobs there are, where this one is not among them."""
         if not self.exists():
@@ -153,11 +157,15 @@ class JobClient:
             writer.close(0.0)
 
     def purge(self) -> list[str]:
-        """Deletes every topic of the job and returns their names. Refused while its coordinator runs."""
-        self.require()
-        if self.running():
-            raise JobRefused(f"job {self.topics.job} is running: stop it first (penstock stop {self.topics.job})")
+        """Deletes every topic of the job and returns their names. Refused while its coordinator runs.
+
+        Also what is left of one that was purged half.
+        """
         names = self._transport.list_topics(self.topics.root)
+        if not names:
+            self.require()
+        if self.topics.status in names and self.running():
+            raise JobRefused(f"job {self.topics.job} is running: stop it first (penstock stop {self.topics.job})")
         self._transport.delete_topics(names)
         return names
 

@@ -37,11 +37,16 @@ class Generation(NamedTuple):
         return f"{self.epoch}.{self.number}"
 
 
+def is_name(text: str) -> bool:
+    """Whether ``text`` may be part of a topic name."""
+    return _NAME.match(text) is not None and len(text) <= _NAME_LENGTH_MAX
+
+
 def checked_name(what: str, name: object) -> str:
     """``name``, if it may be part of a topic name; else :class:`ConfigurationError` (protocol, section 3)."""
     if not isinstance(name, str):
         raise ConfigurationError(f"the {what} must be a string, not {type(name).__name__}")
-    if not _NAME.match(name) or len(name) > _NAME_LENGTH_MAX:
+    if not is_name(name):
         raise ConfigurationError(
             f"the {what} {name!r} cannot be part of a topic name: use at most {_NAME_LENGTH_MAX} of a-z, 0-9 and '-',"
             " beginning with a letter or digit"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from .ids import checked_name
+from .ids import checked_name, is_name
 
 DEFAULT_PREFIX = "penstock"
 
@@ -102,3 +102,12 @@ def job_of_topic(topic: str, prefix: str) -> str | None:
     """The job a checkpoint log belongs to, or None where ``topic`` is no checkpoint log under ``prefix``."""
     parts = topic.split(".")
     return parts[1] if len(parts) == 3 and parts[0] == prefix and parts[2] == "checkpoints" else None
+
+
+def owner_of_topic(topic: str) -> tuple[str, str] | None:
+    """Prefix and job that a topic of this name belongs to; None where no job's topic is called so."""
+    parts = topic.split(".")
+    if not all(map(is_name, parts)):
+        return None
+    ends = {3: ("acks", "checkpoints", "status"), 4: ("events",), 5: ("data",)}
+    return (parts[0], parts[1]) if parts[-1] in ends.get(len(parts), ()) else None

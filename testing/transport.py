@@ -111,6 +111,9 @@ class FaultyTransport:
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self._inner(timeout_s).truncate(positions, timeout_s)
 
+    def topic_bytes(self, names: Iterable[str], timeout_s: float = 10.0) -> Mapping[str, int] | None:
+        return self._inner(timeout_s).topic_bytes(names, timeout_s)
+
     def reader(self, positions: Mapping[Partition, int]) -> FaultyReader:
         return FaultyReader(self.faults, self.process, self._inner().reader(positions))
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from ..schemas.topics import TopicSpec
 from .kafka_admin import KafkaAdmin
 from .kafka_client import KafkaConfig
+from .kafka_disk import bytes_on_disk, is_plain
 from .kafka_election import KafkaElection
 from .kafka_log import KafkaFencedLog
 from .kafka_reader import KafkaReader, read_committed
@@ -93,6 +94,13 @@ class KafkaTransport:
 
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self._admin.truncate(positions, timeout_s)
+
+    def topic_bytes(self, names: Iterable[str], timeout_s: float = 10.0) -> Mapping[str, int] | None:
+        if not is_plain(self._config.client_settings):
+            return None
+        end = time.monotonic() + timeout_s
+        sizes = bytes_on_disk(self._admin.addresses(timeout_s), max(0.05, end - time.monotonic()))
+        return None if sizes is None else {name: sizes[name] for name in names if name in sizes}
 
     def reader(self, positions: Mapping[Partition, int]) -> KafkaReader:
         self._admin.require(positions, _EXISTS_TIMEOUT_S)

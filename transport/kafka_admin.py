@@ -86,6 +86,13 @@ class KafkaAdmin:
         brokers = ", ".join(f"{b.host}:{b.port}" for b in metadata.brokers.values())
         return f"Kafka cluster {metadata.cluster_id} with {len(metadata.brokers)} broker(s): {brokers}"
 
+    def addresses(self, timeout_s: float) -> list[tuple[str, int]]:
+        """Host and port of every broker, as they tell clients."""
+        metadata = self._call(
+            "asking for the cluster", timeout_s, lambda left: self._client().list_topics(timeout=left)
+        )
+        return [(str(broker.host), broker.port) for broker in metadata.brokers.values()]
+
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float) -> None:
         wanted = {spec.name: spec for spec in specs}
         end = time.monotonic() + timeout_s

@@ -164,6 +164,14 @@ class MemoryBroker:
                     del log.records[: offset - log.begin]
                     log.begin = offset
 
+    def topic_bytes(self, names: Iterable[str]) -> dict[str, int]:
+        with self._lock:
+            return {
+                name: sum(len(r.key or b"") + len(r.value or b"") for log in topic.logs for r in log.records)
+                for name in names
+                if (topic := self._topics.get(name)) is not None
+            }
+
     def _log(self, partition: Partition) -> _Log:
         topic = self._topics.get(partition.topic)
         if topic is None:
@@ -406,6 +414,9 @@ class MemoryTransport:
 
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         self.broker.truncate(positions)
+
+    def topic_bytes(self, names: Iterable[str], timeout_s: float = 10.0) -> Mapping[str, int] | None:
+        return self.broker.topic_bytes(names)
 
     def reader(self, positions: Mapping[Partition, int]) -> MemoryReader:
         return MemoryReader(self.broker, positions)

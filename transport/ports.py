@@ -211,6 +211,12 @@ class Transport(Protocol):
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
         """Deletes what lies below the given offsets."""
 
+    def topic_bytes(self, names: Iterable[str], timeout_s: float = 10.0) -> Mapping[str, int] | None:
+        """Bytes that each of ``names`` that exists takes where it is stored, its replicas together.
+
+        Behind a truncation it falls when the broker has freed what was truncated. None where this client cannot know.
+        """
+
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
         """A reader of exactly these partitions, each from its offset. Raises :class:`TopicMissing`."""
 

@@ -35,6 +35,35 @@ def test_jobs_lists_what_runs_and_what_has_run(on_broker: Cli, running_job: Loca
     assert f"{name} " in on_broker("jobs").out
 
 
+def test_jobs_tells_what_each_takes_of_the_broker(on_broker: Cli, running_job: LocalJob) -> None:
+    name = running_job.job.name
+    (entry,) = [entry for entry in on_broker("jobs", "--json").json if entry["job"] == name]
+    assert (entry["prefix"], entry["state"], entry["epoch"]) == ("penstock", "running", 1)
+    assert entry["last_completed"] >= 1
+    cost = entry["cost"]
+    assert (cost["topics"], cost["partitions"]) == (4, 5)
+    assert cost["records"] > 10
+    assert cost["bytes"] > 1_000
+    out = on_broker("jobs").out
+    assert "on disk" in out and " kB" in out
+
+
+def test_what_is_left_of_a_job_is_listed_and_can_be_purged(on_broker: Cli, transport: KafkaTransport) -> None:
+    topics = TopicNames("half", "purged")
+    transport.create_topics([TopicSpec(topics.events("reader"), 3), TopicSpec(topics.acks, 1)])
+    transport.create_topics([TopicSpec("half.alone.acks", 1), TopicSpec("half.not-ours", 1)])
+    found = {entry["job"]: entry for entry in on_broker("jobs", "--all-prefixes", "--json").json}
+    assert found["purged"]["state"] == "incomplete"
+    assert found["purged"]["cost"] == {"topics": 2, "partitions": 4, "records": 0, "bytes": 0}
+    assert "alone" not in found
+    out = on_broker("jobs", "--prefix", "half").out
+    assert "penstock purge purged --prefix half" in out and "alone" in out
+    assert "purged" not in on_broker("jobs").out
+    assert on_broker("purge", "purged", "--prefix", "half", "--yes").code == 0
+    assert transport.list_topics("half.") == ["half.alone.acks", "half.not-ours"]
+    transport.delete_topics(["half.alone.acks", "half.not-ours"])
+
+
 def test_jobs_under_a_prefix_that_nobody_uses_is_an_empty_list(on_broker: Cli) -> None:
     assert on_broker("jobs", "--prefix", "nobody", "--json").json == []
     assert "no job under prefix 'nobody'" in on_broker("jobs", "--prefix", "nobody").out

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.schemas.errors import ConfigurationError
 from penstock.schemas.ids import Generation, SubtaskId, checked_name
-from penstock.schemas.topics import SIZE_SETTINGS, TopicNames, job_of_topic
+from penstock.schemas.topics import SIZE_SETTINGS, TopicNames, job_of_topic, owner_of_topic
 
 NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,59}\Z")
 TOPICS = TopicNames("penstock", "flights")
@@ -121,3 +121,17 @@ def test_the_job_of_a_checkpoint_log_is_found_by_its_name(prefix: str, job: str)
 )
 def test_other_topics_are_no_checkpoint_logs(topic: str) -> None:
     assert job_of_topic(topic, "penstock") is None
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_every_topic_of_a_job_tells_whose_it_is(prefix: str, job: str, one: str, other: str) -> None:
+    for spec in TopicNames(prefix, job).specs({one: 1, other: 2}, [(one, other)]):
+        assert owner_of_topic(spec.name) == (prefix, job)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["acks", "a.acks", "a.b.c", "a.b.c.acks", "a.b.events", "a.b.c.d.events", "a.b.c.data", "A.b.acks", "a..acks"],
+)
+def test_other_topics_are_nobodys(topic: str) -> None:
+    assert owner_of_topic(topic) is None

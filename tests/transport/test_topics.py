@@ -167,3 +167,19 @@ def test_timestamps_are_the_present_with_and_without_log_append_time(
         append_all(partition, [b"x"])
         (record,) = transport.read_all(partition)
         assert before <= record.timestamp_ms <= time.time_ns() // 1_000_000
+
+
+def test_what_a_topic_takes_grows_with_its_records(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    full, empty = make_topic(2), make_topic()
+    append_all(Partition(full, 1), [b"x" * 1_000] * 50)
+    sizes = transport.topic_bytes([full, empty, full + ".missing"])
+    assert sizes is not None
+    assert sizes.keys() == {full, empty}
+    assert sizes[empty] == 0
+    assert 50_000 <= sizes[full] < 70_000
+    append_all(Partition(full, 0), [b"x" * 1_000] * 50)
+    again = transport.topic_bytes([full])
+    assert again is not None
+    assert again[full] >= sizes[full] + 50_000

@@ -1,0 +1,119 @@
+"""`penstock jobs`: every job on a broker, and what it costs the broker."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ..coordinator.costs import Cost, JobOnBroker, jobs_on
+from ..schemas.status import JobStatus
+from ..schemas.topics import DEFAULT_PREFIX
+from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected
+from .console import Console
+from .look import ago, state_of, told
+from .plain import plain
+
+_UNKNOWN = (
+    "what the topics take on disk is not known: brokers behind TLS or SASL are not asked, nor tell everybody"
+    " (kafka-log-dirs --describe tells)"
+)
+
+
+def jobs(
+    all_prefixes: Annotated[bool, typer.Option("--all-prefixes", help="List the jobs under every prefix.")] = False,
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the jobs on the broker: what each is doing, and what it takes there."""
+    console = Console(as_json=as_json)
+    with connected(broker, client_config) as transport:
+        found = jobs_on(transport, None if all_prefixes else prefix)
+    if as_json:
+        console.data([_plain(job) for job in found])
+        return
+    if not found:
+        console.show("no job on this broker" if all_prefixes else f"no job under prefix {prefix!r} on this broker")
+        return
+    console.show(_table(found, with_prefix=all_prefixes))
+    if any(job.cost.bytes is None for job in found):
+        console.show(_UNKNOWN)
+    for job in found:
+        if not job.whole:
+            console.show(
+                f"{job.job} has no checkpoint log, so it cannot start: it was purged half, or the topic was deleted"
+                f" (penstock purge {job.job} --prefix {job.prefix} deletes the rest)"
+            )
+
+
+def state_told(job: JobOnBroker) -> str:
+    """What it is doing; of one that tells nothing, why."""
+    if not job.whole:
+        return "incomplete"
+    return "never started" if job.status is None else state_of(job.status)
+
+
+def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in (*(["prefix"] if with_prefix else []), "job", "state", "subtasks", "epoch", "checkpoint"):
+        table.add_column(name, no_wrap=name == "job")
+    for name in ("topics", "partitions", "records", "on disk"):
+        table.add_column(name, justify="right")
+    table.add_column("last seen")
+    for job in found:
+        table.add_row(
+            *([escape(job.prefix)] if with_prefix else []), escape(job.job), state_told(job),
+            *_doing(job.status), *_taken(job.cost), "-" if job.status is None else ago(job.status),
+        )  # fmt: skip
+    if len(found) > 1:
+        table.add_row(*([""] if with_prefix else []), "[dim]all", "", "", "", "", *_taken(_sum(found)), "")
+    return table
+
+
+def _doing(status: JobStatus | None) -> tuple[str, str, str]:
+    if status is None:
+        return "-", "-", "-"
+    running = sum(subtask.phase == "running" for operator in status.operators for subtask in operator.subtasks)
+    subtasks = sum(operator.parallelism for operator in status.operators)
+    return f"{running}/{subtasks}", str(status.epoch), str(status.last_completed)
+
+
+def _taken(cost: Cost) -> tuple[str, str, str, str]:
+    return f"{cost.topics}", f"{cost.partitions}", f"{cost.records:,}", _size(cost.bytes)
+
+
+def _sum(found: list[JobOnBroker]) -> Cost:
+    costs = [job.cost for job in found]
+    known = [cost.bytes for cost in costs if cost.bytes is not None]
+    return Cost(
+        sum(cost.topics for cost in costs),
+        sum(cost.partitions for cost in costs),
+        sum(cost.records for cost in costs),
+        sum(known) if len(known) == len(costs) else None,
+    )
+
+
+def _size(count: int | None) -> str:
+    if count is None:
+        return "?"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"
+
+
+def _plain(job: JobOnBroker) -> dict[str, Any]:
+    status = job.status
+    return {
+        "prefix": job.prefix,
+        "job": job.job,
+        "state": state_told(job),
+        "epoch": None if status is None else status.epoch,
+        "last_completed": None if status is None else status.last_completed,
+        "cost": plain(job.cost),
+        "status": None if status is None else told(status),
+    }

@@ -1,0 +1,75 @@
+"""What jobs take of a broker, from the topics alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.coordinator.costs import Cost, jobs_on
+from penstock.schemas.errors import TopicMissing
+from penstock.schemas.settings import JobSettings, OperatorSettings
+from penstock.schemas.topics import TopicSpec
+from penstock.transport.memory import MemoryBroker, MemoryTransport
+from penstock.transport.ports import Partition
+
+
+@pytest.fixture
+def transport() -> MemoryTransport:
+    return MemoryTransport(MemoryBroker())
+
+
+def create(transport: MemoryTransport, name: str, prefix: str = "penstock", subtasks: int = 3) -> JobSettings:
+    settings = JobSettings(name, (OperatorSettings("op", subtasks),), prefix=prefix)
+    transport.create_topics(settings.topic_specs)
+    return settings
+
+
+def test_a_job_that_has_never_run_costs_its_topics(transport: MemoryTransport) -> None:
+    create(transport, "flights")
+    (job,) = jobs_on(transport, "penstock")
+    assert (job.prefix, job.job, job.whole, job.status) == ("penstock", "flights", True, None)
+    assert job.cost == Cost(topics=4, partitions=6, records=0, bytes=0)
+
+
+def test_records_are_those_between_begin_and_end(transport: MemoryTransport) -> None:
+    settings = create(transport, "flights")
+    acks = Partition(settings.topics.acks, 0)
+    writer = transport.writer()
+    for _ in range(10):
+        writer.append(acks, b"12345", b"key")
+    transport.truncate({acks: 4})
+    (job,) = jobs_on(transport, "penstock")
+    assert (job.cost.records, job.cost.bytes) == (6, 6 * 8)
+
+
+def test_only_those_under_the_prefix_and_none_whose_name_begins_alike(transport: MemoryTransport) -> None:
+    for name, prefix in (("one", "pen"), ("two", "penstock"), ("three", "pen")):
+        create(transport, name, prefix)
+    transport.create_topics([TopicSpec("somebody.elses", 1), TopicSpec("a.b.acks", 1)])
+    assert [(j.prefix, j.job) for j in jobs_on(transport, "pen")] == [("pen", "one"), ("pen", "three")]
+    everybody = [("pen", "one"), ("pen", "three"), ("penstock", "two")]
+    assert [(j.prefix, j.job) for j in jobs_on(transport, None)] == everybody
+
+
+def test_what_is_left_of_a_job_is_told_as_that(transport: MemoryTransport) -> None:
+    settings = create(transport, "flights")
+    transport.delete_topics([settings.topics.checkpoints])
+    (job,) = jobs_on(transport, "penstock")
+    assert not job.whole
+    assert job.cost.topics == 3
+
+
+def test_a_job_that_is_purged_meanwhile_is_counted_as_far_as_it_is_there(
+    transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = create(transport, "flights")
+    offsets, gone = transport.offsets, [settings.topics.status]
+
+    def going(partitions: object, timeout_s: float = 30.0) -> object:
+        if gone:
+            transport.delete_topics([gone.pop()])
+            raise TopicMissing("it goes")
+        return offsets(partitions, timeout_s)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(transport, "offsets", going)
+    (job,) = jobs_on(transport, "penstock")
+    assert (job.cost.topics, job.status) == (3, None)
