@@ -156,7 +156,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "ids-used-again": Mutant(
         "section 7.1: an id is never used twice in a job",
-        (Edit(recovery, "first = history.reserved_through + 1", "first = history.last_id + 1"),),
+        (Edit(recovery, "first = history.reserved_through + (2 if derived else 1)", "first = history.last_id + 1"),),
         "replay1",
     ),
     "unnamed-states-deleted": Mutant(
