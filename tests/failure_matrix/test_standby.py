@@ -13,6 +13,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker, processes
 from penstock.cli.exits import Exit
+from tests.rounds import rounds
 
 from .children import Child
 from .conftest import MakeRig
@@ -56,8 +57,12 @@ def followed_by(rig: Rig, waiting: list[Child]) -> Child:
     return heir
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("point", ["tick", "cut", "before-commit-of-checkpoint", "before-frame"])
-def test_a_killed_coordinator_is_followed_by_exactly_one_of_two_standbys(make_rig: MakeRig, point: str) -> None:
+@pytest.mark.parametrize("round_", rounds())
+def test_a_killed_coordinator_is_followed_by_exactly_one_of_two_standbys(
+    make_rig: MakeRig, point: str, round_: int
+) -> None:
     with make_rig() as rig:
         active, waiting = start(rig, standbys=2)
         tasks = rig.pids()
@@ -72,7 +77,9 @@ def test_a_killed_coordinator_is_followed_by_exactly_one_of_two_standbys(make_ri
         assert rig.pids() == tasks
 
 
-def test_a_frozen_coordinator_is_followed_and_when_it_thaws_it_stands_by(make_rig: MakeRig) -> None:
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", rounds())
+def test_a_frozen_coordinator_is_followed_and_when_it_thaws_it_stands_by(make_rig: MakeRig, round_: int) -> None:
     with make_rig() as rig:
         active, waiting = start(rig)
         tasks = rig.pids()
