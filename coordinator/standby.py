@@ -14,10 +14,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..schemas.codec import decode
-from ..schemas.errors import AppendFailed, JobFailed, JobHasFinished, TopicMissing, TransportError, UnreadableRecord
+from ..schemas.errors import (
+    AppendFailed,
+    JobFailed,
+    JobHasFinished,
+    NotAuthorized,
+    TopicMissing,
+    TransportError,
+    UnreadableRecord,
+)
+from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, RestartStrategy
 from ..schemas.status import JobStatus
 from ..transport.ports import Election, Partition, Reader, Transport
+from ..transport.requirements import require
 from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
 from .opening import check_may_start
@@ -36,7 +46,7 @@ _LOOK_S = 0.1
 _ASK_EVERY_S = 0.5
 _ASK_TIMEOUT_S = 2.0
 _AGAIN_S = 1.0
-_CREATE_TIMEOUT_S = 30.0
+_REQUIRE_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +149,9 @@ class StandbyService:
 
     def _stand(self) -> CoordinatorOutcome:
         settings, topics = self._settings, self._settings.topics
-        self._transport.create_topics(settings.topic_specs, _CREATE_TIMEOUT_S)
-        check_may_start(settings, self._transport)  # what would be refused then is said now
+        # What would be refused then is said now.
+        require(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S, creates=True)
+        check_may_start(settings, self._transport, coordinators=self._coordinators)
         election = self._transport.election(topics.standby_group, topics.checkpoints, self._takeover_after)
         try:
             followed = False
@@ -153,7 +164,7 @@ class StandbyService:
                     return CoordinatorOutcome(Ending(watch.newest.state), watch.newest.cause)
                 try:
                     outcome = self._coordinate(watch)
-                except (TopicMissing, AppendFailed):
+                except (AppendFailed, NotAuthorized, TopicMissing):
                     raise
                 except TransportError as error:  # the broker went away before an epoch was claimed
                     _log.warning("job=%s: could not take over, stands by again: %s", settings.name, error)
@@ -225,7 +236,7 @@ class _StatusLog:
         try:
             self._read(watch)
             return self._complete, ""
-        except TopicMissing:
+        except (NotAuthorized, TopicMissing):
             raise
         except TransportError as error:  # the broker is away, or the position was truncated away
             self.close()
