@@ -67,6 +67,8 @@ class Plan:
     def _grants_of(self, role: Role) -> list[Grant]:
         names = self.names
         grants = topic_grants(names, role)
+        if role is not Role.CREATOR:  # not needed: without it the broker's log tells of consumers that look it up
+            grants.append(Grant(Resource.GROUP, names.readers_group, False, Operation.DESCRIBE))
         match role:
             case Role.COORDINATOR:
                 grants.append(Grant(Resource.TRANSACTIONAL_ID, names.transactional_id, False, Operation.WRITE))
