@@ -17,6 +17,7 @@ class Exit(IntEnum):
     NO_BROKER = 3
     REPLACED = 4
     UNSAFE = 5
+    DAMAGED = 6
     UNEXPECTED = 70
     INTERRUPTED = 130
 
@@ -30,6 +31,7 @@ MEANINGS = {
     Exit.NO_BROKER: "no broker: not reachable, not started, or none known",
     Exit.REPLACED: "another coordinator or a newer run of the job has taken over",
     Exit.UNSAFE: "compat: not safe; what was written cannot all be read, or not by all who have to",
+    Exit.DAMAGED: "audit: the job's logs are damaged; the report says where",
     Exit.UNEXPECTED: "an error nobody foresaw: --debug shows where",
     Exit.INTERRUPTED: "interrupted by Ctrl-C; the job was stopped and resumes when it is run again",
 }

@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import broker, sinks, spark_integration, testing
+    from . import audit, broker, sinks, spark_integration, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
     from .job import Input, Job, Operator
@@ -63,6 +63,7 @@ _HOME = {
     "Subtask": "subtask_client.api",
 }
 _MODULES = {
+    "audit": "audit",
     "broker": "broker",
     "errors": "schemas.errors",
     "sinks": "sinks",
@@ -99,6 +100,7 @@ __all__ = [
     "Replayed",
     "RestartStrategy",
     "Subtask",
+    "audit",
     "broker",
     "errors",
     "replay",

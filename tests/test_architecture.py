@@ -29,9 +29,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "subtask_client": frozenset({"schemas", "transport"}),
     "sinks": frozenset({"schemas", "subtask_client"}),
     "recorded": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client"}),
+    "audit": frozenset({"schemas", "transport"}),
     TOP: frozenset(
         {
-            *("schemas", "transport", "coordinator", "subtask_client", "sinks", "recorded"),
+            *("schemas", "transport", "coordinator", "subtask_client", "sinks", "recorded", "audit"),
             *("broker", "spark_integration", "testing"),
         }
     ),
@@ -41,7 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),
     "cli": frozenset(
         {
-            *(TOP, "schemas", "transport", "coordinator", "subtask_client", "recorded"),
+            *(TOP, "schemas", "transport", "coordinator", "subtask_client", "recorded", "audit"),
             *("spark_integration", "broker", "testing", "dashboard"),
         }
     ),

@@ -21,7 +21,7 @@ from .run import Found, explained, simulate
 SEEDS_AT_ONCE = 20
 _REPOSITORY = Path(__file__).parents[2]
 _SOURCES = (
-    "schemas", "coordinator", "subtask_client/protocol", "transport/memory.py",
+    "schemas", "audit", "coordinator", "subtask_client/protocol", "transport/memory.py",
     "spark_integration/streaming/offsets.py", "tests/simulation",
 )  # fmt: skip
 _TOOLS = {

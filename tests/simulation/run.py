@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from .audits import check_logs_of
 from .configs import Config
 from .world import World
 
@@ -52,6 +53,7 @@ def simulate(config: Config, seed: int, *, tracing: bool = False, faults: Collec
     violation = None
     try:
         world.run_all()
+        check_logs_of(world.broker, world.settings)
     except Exception as error:
         where = "" if type(error).__name__ == "Violation" else "\n" + "".join(traceback.format_exc(limit=-5))
         violation = f"{error}{where}"

@@ -14,9 +14,10 @@ from penstock.schemas.codec import encode
 from penstock.schemas.ids import SubtaskId
 from penstock.spark_integration.streaming.offsets import StreamOffset
 from penstock.subtask_client.protocol.effects import Departure
-from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
+from penstock.transport.memory import MemoryReader, MemoryTransport
 from penstock.transport.ports import LogRecord, Partition
 
+from .audits import KeepingBroker
 from .backlog import strikes
 from .checks import Checks
 from .configs import (
@@ -77,7 +78,7 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.steps = 0
         ids = iter(range(1, 1 << 30))
-        self.broker = MemoryBroker(now_ms=self.now_ms, new_id=lambda: f"topic-{next(ids)}")
+        self.broker = KeepingBroker(now_ms=self.now_ms, new_id=lambda: f"topic-{next(ids)}")
         self.transport = MemoryTransport(self.broker)
         self.transport.create_topics(self.settings.topic_specs)
         self.acks = Partition(self.settings.topics.acks, 0)

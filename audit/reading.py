@@ -1,0 +1,190 @@
+"""Reads a job's topics for the checks: each partition once, in order, with bounded memory.
+
+A job that runs goes on while it is read. So ends are noted first, then the checkpoint log is read, then the acks topic
+up to its end, and the partitions that subtasks read last: what a record refers to stands in what was read before it,
+but for what was appended since the first look (see :class:`~.report.Extent`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeVar
+
+from ..schemas.acks import AcksRecord
+from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.codec import Record, decode
+from ..schemas.data import DataRecord
+from ..schemas.errors import JobRefused, PositionUnavailable, TransportError, UnreadableRecord
+from ..schemas.events import EventsRecord
+from ..schemas.ids import SubtaskId
+from ..schemas.topics import DEFAULT_PREFIX, TopicNames
+from ..transport.ports import LogRecord, OffsetRange, Partition, TopicInfo, Transport
+from .acks import AcksCheck
+from .checkpoint_log import CheckpointLogCheck
+from .data import DataCheck
+from .events import EventsCheck
+from .facts import LogFacts
+from .report import Extent, Kind, Place, Report
+
+Progress = Callable[[str, int, int], None]
+"""Called now and then with a partition, how many records of it have been read, and how many there are."""
+
+
+class PartitionCheck(Protocol):
+    """Judges one partition, fed its records in order."""
+
+    def read(self, offset: int, record: Any) -> None: ...
+
+    def unreadable(self, offset: int) -> None: ...
+
+    def finish(self) -> None: ...
+
+
+_CheckT = TypeVar("_CheckT", bound=PartitionCheck)
+
+SILENCE_S = 30.0
+"""A broker that gives nothing for so long, while something is there, is away."""
+_POLL_RECORDS = 1_000
+_AGAIN_MAX = 10
+
+
+def audit(transport: Transport, job: str, prefix: str = DEFAULT_PREFIX, *, progress: Progress | None = None) -> Report:
+    """Checks the logs of a job from its topics alone; the job may run meanwhile.
+
+    Raises :class:`JobRefused` where there is no such job, and the transport's errors where it cannot be read.
+    """
+    return _Audit(transport, TopicNames(prefix, job), progress or (lambda *_: None)).run()
+
+
+class _Audit:
+    def __init__(self, transport: Transport, names: TopicNames, progress: Progress) -> None:
+        self._transport, self._names, self._progress = transport, names, progress
+        self._report = Report(names.job)
+        self._before: Mapping[Partition, OffsetRange] = {}
+        """What each partition held before the checkpoint log was read."""
+
+    def run(self) -> Report:
+        names = self._names
+        topics = self._transport.describe_topics(self._transport.list_topics(names.root))
+        if names.checkpoints not in topics:
+            raise JobRefused(f"there is no job {names.job!r} under prefix {names.prefix!r} on this broker")
+        partitions = [
+            Partition(topic.name, index)
+            for topic in topics.values()
+            if topic.name not in (names.status, names.checkpoints)
+            for index in range(topic.partitions)
+        ]
+        self._before = self._transport.offsets(partitions)
+        facts = self._checkpoint_log()
+        self._topics(facts, topics)
+        acks_at = Partition(names.acks, 0)
+        if acks_at in self._before:
+            acks, extent = self._acks(facts, acks_at)
+            for at in sorted(partitions):
+                self._partition(facts, at, acks, extent, Place(*acks_at))
+        return self._report
+
+    def _checkpoint_log(self) -> LogFacts:
+        at = Partition(self._names.checkpoints, 0)
+        check = CheckpointLogCheck(self._report, Place(*at))
+        records = self._transport.read_all(at)
+        for done, record in enumerate(records, 1):
+            decoded = None if record.value is None else _decoded(record)
+            if decoded is not None and not isinstance(decoded, CheckpointLogRecord):
+                decoded = None  # a record of another topic is as foreign here as garbage
+            readable = record.value is None or decoded is not None
+            check.read(record.offset, record.key, decoded, readable=readable)
+            self._tell(at, done, len(records))
+        return check.finish()
+
+    def _topics(self, facts: LogFacts, topics: Mapping[str, TopicInfo]) -> None:
+        """The job's topics are the ones that the newest epoch has used."""
+        for topic, topic_id in facts.topic_ids.items():
+            there = topics.get(topic)
+            if there is None or there.topic_id != topic_id:
+                found = "it is gone" if there is None else f"id {there.topic_id}"
+                at, expected = Place(self._names.checkpoints, 0), f"topic {topic} with id {topic_id}"
+                self._report.damage(Kind.TOPIC, at, facts.claim_offset, expected, found)
+
+    def _acks(self, facts: LogFacts, at: Partition) -> tuple[AcksCheck, Extent]:
+        def check(report: Report, extent: Extent) -> AcksCheck:
+            return AcksCheck(report, Place(*at), extent, facts)
+
+        return self._check(at, AcksRecord, check)
+
+    def _partition(self, facts: LogFacts, at: Partition, acks: AcksCheck, acks_extent: Extent, acks_at: Place) -> None:
+        log_at, place = Place(self._names.checkpoints, 0), Place(*at)
+        match at.topic.removeprefix(self._names.root).split("."):
+            case [operator, "events"]:
+                subtask = SubtaskId(operator, at.index)
+
+                def events(report: Report, extent: Extent) -> EventsCheck:
+                    return EventsCheck(
+                        report, place, extent, facts, subtask, acks.hellos, acks_extent, acks.handled, acks_at, log_at
+                    )
+
+                self._check(at, EventsRecord, events)
+            case [sender, receiver, "data"]:
+                subtask = SubtaskId(receiver, at.index)
+
+                def data(report: Report, extent: Extent) -> DataCheck:
+                    return DataCheck(report, place, extent, facts, sender, subtask)
+
+                self._check(at, DataRecord, data)
+            case _:
+                pass
+
+    def _check(self, at: Partition, kinds: Any, make: Callable[[Report, Extent], _CheckT]) -> tuple[_CheckT, Extent]:
+        """Feeds a check the whole partition; once more from its new beginning, should it be truncated meanwhile."""
+        before = self._before[at]
+        for _ in range(_AGAIN_MAX):
+            there = self._transport.offsets([at])[at]
+            extent = Extent(there.begin, before.end, there.end, before.begin)
+            report = Report(self._names.job)
+            check = make(report, extent)
+            try:
+                self._feed(at, extent, kinds, check)
+            except PositionUnavailable:
+                continue
+            check.finish()
+            self._report.take(report)
+            return check, extent
+        raise TransportError(f"{at} is truncated again and again while it is read: audit the job when it does less")
+
+    def _feed(self, at: Partition, extent: Extent, kinds: Any, check: PartitionCheck) -> None:
+        if extent.begin >= extent.end:
+            return
+        position, deadline = extent.begin, time.monotonic() + SILENCE_S
+        reader = self._transport.reader({at: position})
+        try:
+            while position < extent.end:
+                records = reader.poll(1.0, _POLL_RECORDS)
+                if not records and time.monotonic() > deadline:
+                    raise TransportError(
+                        f"{at}: nothing came for {SILENCE_S:g} s at offset {position}, and it ends at {extent.end}"
+                    )
+                for record in records:
+                    position = record.offset + 1
+                    if position > extent.end:
+                        break
+                    decoded = _decoded(record)
+                    if isinstance(decoded, kinds):
+                        check.read(record.offset, decoded)
+                    else:
+                        check.unreadable(record.offset)
+                if records:
+                    deadline = time.monotonic() + SILENCE_S
+                    self._tell(at, position - extent.begin, extent.end - extent.begin)
+        finally:
+            reader.close()
+
+    def _tell(self, at: Partition, done: int, of: int) -> None:
+        self._progress(str(at), min(done, of), of)
+
+
+def _decoded(record: LogRecord) -> Record | None:
+    try:
+        return decode(record.value)
+    except UnreadableRecord:
+        return None

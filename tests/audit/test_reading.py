@@ -1,0 +1,65 @@
+"""What an audit reads, and of whom: jobs in memory that run, have run, or never were."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.audit import Kind, audit
+from penstock.audit.report import FINDINGS_MAX, Place, Report
+from penstock.schemas.errors import JobRefused
+from penstock.testing import Faults
+from penstock.transport import MemoryBroker, MemoryTransport, Partition
+from tests.testing.jobs import Course, counting_job, ends_exactly, run, wait_checkpoint
+
+
+def test_a_job_that_has_run_is_healthy_and_everything_is_counted() -> None:
+    transport, course = MemoryTransport(MemoryBroker()), Course()
+    job = counting_job(course, checkpoint={"retained": 3})
+    with run(job, transport, Faults()) as running:
+        ends_exactly(running, course)
+    told: list[tuple[str, int, int]] = []
+    report = audit(transport, job.name, job.prefix, progress=lambda *what: told.append(what))
+    assert report.healthy, str(report)
+    assert report.checked["completed checkpoints"] > 0
+    assert report.checked["acks of completed checkpoints"] > 0
+    assert {partition for partition, _, _ in told} >= {f"{job.settings.topics.acks}[0]"}
+    assert all(done <= of for _, done, of in told)
+
+
+def test_a_job_that_runs_is_healthy_all_the_while() -> None:
+    transport, course = MemoryTransport(MemoryBroker()), Course()
+    job = counting_job(course, checkpoint={"retained": 2})
+    with run(job, transport, Faults()) as running:
+        wait_checkpoint(running, course)
+        for _ in range(20):
+            report = audit(transport, job.name, job.prefix)
+            assert report.healthy, str(report)
+        ends_exactly(running, course)
+
+
+def test_garbage_on_a_topic_that_bears_it_is_void_and_no_damage() -> None:
+    transport, course = MemoryTransport(MemoryBroker()), Course()
+    job = counting_job(course)
+    with run(job, transport, Faults()) as running:
+        ends_exactly(running, course)
+    writer = transport.writer()
+    writer.append(Partition(job.settings.topics.acks, 0), b"garbage")
+    writer.append(Partition(job.settings.topics.events("reader"), 0), b"\xc3\x01garbage garbage")
+    writer.close()
+    report = audit(transport, job.name, job.prefix)
+    assert report.healthy, str(report)
+    assert report.void["unreadable records"] == 2
+
+
+def test_a_job_that_never_was_is_refused() -> None:
+    with pytest.raises(JobRefused, match="no job 'nobody'"):
+        audit(MemoryTransport(MemoryBroker()), "nobody")
+
+
+def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
+    report = Report("any")
+    for offset in range(FINDINGS_MAX + 5):
+        report.damage(Kind.SEQUENCE, Place("topic", 0), offset, "one thing", "another")
+    report.take(report.__class__("any", findings=report.findings[:3]))
+    assert (len(report.findings), report.more) == (FINDINGS_MAX, 8)
+    assert "and 8 more" in str(report)
