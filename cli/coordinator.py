@@ -51,7 +51,8 @@ QueryOption = Annotated[
 LOOK_EVERY_S = 0.2
 LEAVE_TIMEOUT_S = 30.0
 TELL_EVERY_S = 30.0
-TAKEOVER_AFTER_MIN_S = 1.0
+TAKEOVER_AFTER_MIN_S = 2.0
+"""A coordinator tells its status each second: less would take one that is a little late for silent."""
 
 Host = CoordinatorService | StandbyService
 
@@ -120,7 +121,7 @@ def _checked(standby: bool, takeover_after: float | None, elsewhere: bool) -> fl
             " elsewhere, and the standbys then"
         )
     if takeover_after is not None and not (takeover_after >= TAKEOVER_AFTER_MIN_S and math.isfinite(takeover_after)):
-        raise UsageError(f"--takeover-after {takeover_after:g}: it must be at least {TAKEOVER_AFTER_MIN_S:g} second")
+        raise UsageError(f"--takeover-after {takeover_after:g}: it must be at least {TAKEOVER_AFTER_MIN_S:g} seconds")
     return TAKEOVER_AFTER_S if takeover_after is None else takeover_after
 
 

@@ -64,6 +64,8 @@ NOT_AUTHORIZED = {
 _PROTOCOL_OWNS = {
     "bootstrap.servers",
     "group.id",
+    "group.instance.id",
+    "group.protocol",
     "transactional.id",
     "transaction.timeout.ms",
     "isolation.level",

@@ -28,7 +28,8 @@ from .kafka_inspect import KafkaInspector
 _POLL_S = 0.1
 _CLOSE_TIMEOUT_S = 10.0
 _BEATS_PER_SESSION = 20
-_BEAT_MIN_MS = 100
+_BEAT_MIN_MS, _BEAT_MAX_MS = 100, 500
+"""A beat is also how members learn that one has left: however long the session, that takes no longer."""
 _POLL_INTERVAL_MIN_MS = 300_000
 _INSPECT_TIMEOUT_S = 5.0
 
@@ -55,7 +56,7 @@ class KafkaElection:
             # keeps it while others come and go.
             partition_assignment_strategy="cooperative-sticky",
             session_timeout_ms=session_ms,
-            heartbeat_interval_ms=max(session_ms // _BEATS_PER_SESSION, _BEAT_MIN_MS),
+            heartbeat_interval_ms=min(max(session_ms // _BEATS_PER_SESSION, _BEAT_MIN_MS), _BEAT_MAX_MS),
             max_poll_interval_ms=max(2 * session_ms, _POLL_INTERVAL_MIN_MS),
             enable_auto_commit=False,
             enable_auto_offset_store=False,

@@ -186,6 +186,28 @@ def test_a_callback_that_takes_long_is_no_reason_to_take_over(hosts: Hosts) -> N
     hosts.event_goes_through(0, b"after")
 
 
+def test_a_standby_that_was_frozen_itself_and_whose_place_in_the_log_is_gone_goes_on_standing_by(
+    hosts: Hosts,
+) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.views[1].freeze()
+    status = Partition(hosts.running.settings.topics.status, 0)
+    seen = hosts.running.transport.offsets([status])[status].end
+    wait_until(lambda: hosts.running.transport.offsets([status])[status].end > seen + 50, "more statuses")
+    hosts.running.transport.truncate({status: seen + 50})
+    before = hosts.made[1].standing()
+    hosts.views[1].thaw()
+    wait_until(lambda: hosts.made[1].standing() != before, "another look")
+    hosts.wait_standing_by(1)
+    assert hosts.active() == [0]
+    hosts.made[0].leave()
+    hosts.wait_active(1)
+    hosts.event_goes_through(1, b"after")
+
+
 def test_when_the_job_ends_all_its_hosts_do(hosts: Hosts) -> None:
     hosts.start()
     hosts.wait_active(0)

@@ -24,18 +24,22 @@ pytestmark = pytest.mark.kafka
 
 AFTER_S = 2.0
 """The embedded broker allows sessions that are shorter than Kafka's default."""
-STANDBY = ("--standby", "--takeover-after", f"{AFTER_S:g}")
-HAND_OVER_S = 5.0
-"""Far above what a coordinator that leaves in order needs, and far below what one needs that is waited for."""
+LONG_AFTER_S = 45.0
+HAND_OVER_S = 20.0
+"""Far above what a coordinator that leaves in order needs, and far below a session that is waited for."""
 
 
-def start(rig: Rig, standbys: int = 1) -> tuple[Child, list[Child]]:
+def standby(after_s: float = AFTER_S) -> list[str]:
+    return ["--standby", "--takeover-after", f"{after_s:g}"]
+
+
+def start(rig: Rig, standbys: int = 1, after_s: float = AFTER_S) -> tuple[Child, list[Child]]:
     """The whole job, with one coordinator at work and others that stand by for it."""
     rig.announce()
-    active = rig.start_coordinator(*STANDBY)
+    active = rig.start_coordinator(*standby(after_s))
     rig.start_subtasks()
     rig.run_up_to(20)
-    waiting = [rig.start_coordinator(*STANDBY) for _ in range(standbys)]
+    waiting = [rig.start_coordinator(*standby(after_s)) for _ in range(standbys)]
     for child in waiting:
         wait_said(rig, child, "standing by: epoch 1 is at work")
     group = rig.topics.standby_group
@@ -103,7 +107,7 @@ def test_a_frozen_coordinator_is_followed_and_when_it_thaws_it_stands_by(make_ri
 
 def test_one_that_is_asked_to_leave_hands_over_at_once_and_the_job_goes_on(make_rig: MakeRig) -> None:
     with make_rig() as rig:
-        active, waiting = start(rig, standbys=2)
+        active, waiting = start(rig, standbys=2, after_s=LONG_AFTER_S)
         tasks = rig.pids()
         began = time.monotonic()
         rig.gates.limit = 40
@@ -144,7 +148,7 @@ def test_one_without_standby_is_left_at_work_while_it_is_heard_and_followed_when
     with make_rig().start() as rig:
         rig.run_up_to(20)
         alone = rig.coordinator
-        waiting = rig.start_coordinator(*STANDBY)
+        waiting = rig.start_coordinator(*standby())
         wait_said(rig, waiting, ", elected to follow it")
         rig.run_up_to(30)
         assert [claim.epoch for claim in rig.claims()] == [1]
