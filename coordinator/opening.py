@@ -18,6 +18,7 @@ from .protocol.effects import Redistribute
 from .protocol.history import Keyed
 from .protocol.inputs import Begin, Offsets, Restore
 from .redistribution import Redistribution, StateSpec
+from .state_owner import check_state_owner
 
 _LOOK_TIMEOUT_S = 5.0
 
@@ -91,9 +92,10 @@ def check_may_start(
         begin = read_begin(settings, transport, restore, restore_checkpoint, timeout_s=_LOOK_TIMEOUT_S)
     except TransportError:
         return  # an open transaction may hide the log's end until a claim aborts it
+    storage = StateStorage(settings.state_storage, settings.topics.root)
+    check_state_owner(settings, transport, storage, _LOOK_TIMEOUT_S)
     for effect in CoordinatorCore(settings, "only looking").handle(begin, time.monotonic()):
         if isinstance(effect, Redistribute) and coordinators is not None:
-            storage = StateStorage(settings.state_storage, settings.topics.root)
             Redistribution(settings, coordinators, storage, "").try_out(effect)
 
 

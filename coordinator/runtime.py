@@ -48,6 +48,7 @@ from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
+from .state_owner import claim_states
 from .states import collect_orphans, load_state
 from .status import encoded, job_status
 from .timers import Timers
@@ -232,6 +233,7 @@ class CoordinatorRuntime:
             opening.check_may_start(settings, self._transport, *restore, self._specs)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
+        claim_states(settings, self._transport, self._storage, deadline_s)
         begin = self._begin()
         for operator in settings.operators:
             if operator.has_coordinator:

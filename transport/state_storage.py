@@ -25,6 +25,9 @@ _NOT_TRANSIENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADir
 _UNFINISHED = ".unfinished-"
 """Part of the name of a local file that is being written; :meth:`StateStorage.list` leaves such files out."""
 
+_OWNER = "owner.json"
+"""What says whose folder it is; no state, and never listed as one."""
+
 
 class StateStorage:
     """One job's folder in state storage.
@@ -56,6 +59,9 @@ class StateStorage:
 
         Raises :class:`StateError`.
         """
+        self._store(location, data)
+
+    def _store(self, location: str, data: bytes) -> None:
         path = self._path(location)
 
         def store(files: Any) -> None:
@@ -100,9 +106,31 @@ class StateStorage:
             except FileNotFoundError:
                 return []
             names = (str(path)[len(root) :].lstrip("/") for path in paths)
-            return sorted(name for name in names if name and _UNFINISHED not in name)
+            return sorted(name for name in names if name and name != _OWNER and _UNFINISHED not in name)
 
         return self._try("list", "", find)
+
+    @property
+    def owner_location(self) -> str:
+        """Where the mark of the folder's owner is; for people."""
+        return f"{self._shown_url.rstrip('/')}/{self._job_root}/{_OWNER}"
+
+    def owner_mark(self) -> bytes | None:
+        """What :meth:`mark_owner` has stored; None where nobody has. Raises :class:`StateError`."""
+        path = self._path(_OWNER)
+
+        def read(files: Any) -> bytes | None:
+            files.invalidate_cache()
+            try:
+                return bytes(files.cat_file(path))
+            except FileNotFoundError:
+                return None
+
+        return self._try("read back", _OWNER, read)
+
+    def mark_owner(self, mark: bytes) -> None:
+        """Says whose the job's folder is. Raises :class:`StateError`."""
+        self._store(_OWNER, mark)
 
     def _try(self, verb: str, location: str, action: Callable[[Any], T]) -> T:
         attempts = tenacity.Retrying(

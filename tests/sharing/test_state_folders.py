@@ -1,0 +1,125 @@
+"""Folders of stored states: each job has its own, and one that finds another's mark there refuses to start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.coordinator.state_owner import check_state_owner, claim_states
+from penstock.schemas.errors import JobRefused, StateError
+from penstock.testing.local import LocalJob
+from penstock.transport import MemoryBroker, MemoryTransport, StateStorage
+from tests.coordinator.jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint
+
+LARGE = bytes(200_000)
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"file://{tmp_path}/states"
+
+
+def large_job(plan: Plan, url: str, name: str = "job", prefix: str | None = None) -> Any:
+    """Each checkpoint stores a state."""
+    plan.does["checkpoint_coordinator"] = lambda c, n, result: result.complete(b"%d" % n + LARGE)
+    job = make_job(plan, name, state_storage=url)
+    return job if prefix is None else job.renamed(name, prefix=prefix)
+
+
+def stored(url: str, running: LocalJob) -> set[str]:
+    return set(StateStorage(url, running.settings.topics.root).list())
+
+
+def named(running: LocalJob) -> set[str]:
+    return running.client.history().locations()
+
+
+def assert_states_stand(url: str, running: LocalJob) -> None:
+    """Every state that a completed checkpoint names, now."""
+    storage = StateStorage(url, running.settings.topics.root)
+    locations = named(running)
+    assert locations
+    for location in locations:
+        assert storage.get(location).endswith(LARGE)
+
+
+def stop(running: LocalJob) -> None:
+    assert running.client.stop(timeout_s=PATIENCE_S).accepted
+    running.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [(("a", None), ("a2", None)), (("a", None), ("a-b", None)), (("a", "team-a"), ("a", "team-ab"))]
+)
+def test_jobs_with_one_storage_have_folders_of_their_own(
+    url: str, one: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    transport = MemoryTransport(MemoryBroker())
+    first, second = Plan(), Plan()
+    with run(large_job(first, url, *one), transport) as ours, run(large_job(second, url, *other), transport) as theirs:
+        for _ in range(4):  # so that discarded ones are deleted meanwhile
+            wait_checkpoint(ours, first)
+            wait_checkpoint(theirs, second)
+        stop(ours)
+        stop(theirs)
+        assert_states_stand(url, ours)
+        assert_states_stand(url, theirs)
+
+
+def test_a_job_of_the_same_name_on_another_broker_is_refused_and_touches_nothing(url: str) -> None:
+    plan = Plan()
+    with run(large_job(plan, url), MemoryTransport(MemoryBroker())) as running:
+        wait_checkpoint(running, plan)
+        stop(running)
+        before = stored(url, running)
+        elsewhere = run(large_job(Plan(), url), MemoryTransport(MemoryBroker()))
+        with pytest.raises(JobRefused, match=r"holds the states of another job[\s\S]*state_storage of its own") as told:
+            elsewhere.start()
+        elsewhere.close()
+        assert "penstock.job/owner.json" in str(told.value)
+        assert stored(url, running) == before
+        assert_states_stand(url, running)
+
+
+def test_a_coordinator_alone_is_refused_as_well(url: str) -> None:
+    plan = Plan()
+    with run(large_job(plan, url), MemoryTransport(MemoryBroker())) as running:
+        wait_checkpoint(running, plan)
+        other = MemoryTransport(MemoryBroker())
+        alone = run(large_job(Plan(), url), other, subtasks=False)
+        service = alone.service
+        assert service is not None
+        with pytest.raises(JobRefused, match="holds the states of another job"):
+            service.start().wait(PATIENCE_S)
+        wait_checkpoint(running, plan)
+
+
+def test_a_job_goes_on_with_its_folder_and_its_successor_after_a_purge_takes_it(url: str) -> None:
+    transport = MemoryTransport(MemoryBroker())
+    for again in range(3):
+        plan = Plan()
+        with run(large_job(plan, url), transport) as running:
+            wait_checkpoint(running, plan)
+            stop(running)
+            assert_states_stand(url, running)
+        if again == 1:
+            running.client.purge()
+
+
+def test_the_mark_is_no_state(url: str) -> None:
+    transport, settings = MemoryTransport(MemoryBroker()), large_job(Plan(), url).settings
+    transport.create_topics(settings.topic_specs)
+    storage = StateStorage(url, settings.topics.root)
+    claim_states(settings, transport, storage, 5.0)
+    claim_states(settings, transport, storage, 5.0)
+    assert storage.list() == []
+    storage.mark_owner(b"not json")
+    with pytest.raises(StateError, match="says whose states these are"):
+        check_state_owner(settings, transport, storage, 5.0)
+
+
+def test_a_job_without_state_storage_asks_nobody() -> None:
+    settings = make_job(Plan()).settings
+    check_state_owner(settings, MemoryTransport(MemoryBroker()), StateStorage(None, settings.topics.root), 5.0)
