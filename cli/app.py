@@ -12,7 +12,22 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import ask, audit, broker, compat, coordinator, dashboard, doctor, events, jobs, look, plan, replay, run_job
+from . import (
+    ask,
+    audit,
+    broker,
+    compat,
+    coordinator,
+    dashboard,
+    doctor,
+    events,
+    fork,
+    jobs,
+    look,
+    plan,
+    replay,
+    run_job,
+)
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -37,6 +52,7 @@ app.command("dashboard")(dashboard.dashboard)
 app.command("events")(events.events)
 app.command("replay")(replay.replay)
 app.command("audit")(audit.audit)
+app.command("fork")(fork.fork)
 app.command("stop")(ask.stop)
 app.command("savepoint")(ask.savepoint)
 app.command("request")(ask.request)

@@ -1,0 +1,278 @@
+"""A sandbox job that begins as a copy of another one's checkpoint. The origin is read, and nothing of it is changed.
+
+The copy's checkpoint log begins with ``Forked``, an epoch and the checkpoint, in one transaction under the copy's own
+transactional id. Until that stands there is nothing that a coordinator would start from.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..coordinator.opening import read_log
+from ..coordinator.protocol.history import Checkpoint, Keyed, keyed
+from ..coordinator.protocol.inputs import Offsets
+from ..coordinator.protocol.positions import Available, missing
+from ..schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointPart,
+    EpochClaimed,
+    Forked,
+    SubtaskSnapshot,
+)
+from ..schemas.codec import encode
+from ..schemas.errors import JobRefused, PenstockError, PositionUnavailable
+from ..schemas.graph import DataPartition
+from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from ..schemas.topics import TopicNames
+from ..transport.ports import Partition
+from ..transport.state_storage import StateStorage
+from .copying import Copied, Copying, offsets_to_read
+from .job import ASK_TIMEOUT_S, RecordedJob
+
+Telling = Callable[[str, int, int], None]
+"""Told what is being copied, how much of it has been, and how much there is."""
+
+
+@dataclass(frozen=True)
+class ForkedJob:
+    """What a fork has made."""
+
+    job: str
+    prefix: str
+    origin: str
+    checkpoint_id: int
+    topics: tuple[str, ...]
+    records: int
+    """How many were written to them, the checkpoint log aside."""
+    states: int
+    """How many states were copied in state storage."""
+
+
+def fork(
+    origin: RecordedJob,
+    name: str,
+    checkpoint_id: int,
+    *,
+    prefix: str | None = None,
+    savepoint: bool = False,
+    state_storage: str | None = None,
+    tell: Telling = lambda what, done, total: None,
+) -> ForkedJob:
+    """Makes the job ``name``, under ``prefix`` (the origin's unless told), on a copy of a checkpoint of ``origin``.
+
+    ``state_storage`` is the URL that the job keeps its large states under; the copy gets files of its own in its own
+    folder there. Whether the origin runs does not matter: it is not touched, not fenced, and never waits.
+
+    Raises JobRefused where there is a job ``name``, where the checkpoint or a topic of the origin is not there, or
+    where a fork cannot be; PositionUnavailable where the log lacks what the checkpoint reads. What fails behind that
+    leaves nothing, or says what is left.
+    """
+    return _Fork(
+        origin, TopicNames(prefix or origin.topics.prefix, name), checkpoint_id, savepoint, state_storage
+    ).make(tell)
+
+
+class _Fork:
+    def __init__(
+        self, origin: RecordedJob, copy: TopicNames, checkpoint_id: int, savepoint: bool, state_storage: str | None
+    ) -> None:
+        self._origin, self._copy, self._transport = origin, copy, origin.transport
+        self._check_free()
+        self._checkpoint = checkpoint = origin.checkpoint(checkpoint_id, savepoint=savepoint)
+        self._locations = sorted(checkpoint.locations())
+        self._check_driver()
+        self._from_storage = StateStorage(state_storage, origin.topics.root)
+        self._to_storage = StateStorage(state_storage, copy.root)
+        if self._locations and state_storage is None:
+            raise JobRefused(
+                f"checkpoint {checkpoint.id} of job {origin.name} has states in state storage"
+                f" ({len(self._locations)}, {self._locations[0]} first), and where that is stands in the job file:"
+                " name it with --job FILE.py, or --state-storage URL"
+            )
+        self._parallelism, self._edges = layout(checkpoint)
+        self._check_there()
+
+    def make(self, tell: Telling) -> ForkedJob:
+        specs = self._copy.specs(self._parallelism, self._edges)
+        try:
+            self._transport.create_topics(specs)
+            copied = self._copy_records(tell)
+            self._copy_states(tell)
+            self._commit(copied)
+        except BaseException as error:
+            self._undo(error)
+            raise
+        return ForkedJob(
+            self._copy.job, self._copy.prefix, self._origin.name, self._checkpoint.id,
+            tuple(spec.name for spec in specs), copied.records, len(self._locations),
+        )  # fmt: skip
+
+    # ---- before anything is made
+
+    def _check_free(self) -> None:
+        there = self._transport.list_topics(self._copy.root, ASK_TIMEOUT_S)
+        if there:
+            job = self._copy.job
+            raise JobRefused(
+                f"there is a job {job!r} under prefix {self._copy.prefix!r} already ({', '.join(there[:3])}): choose"
+                f" another name, or purge it (penstock purge {job})"
+            )
+
+    def _check_driver(self) -> None:
+        if self._checkpoint.header.committer:
+            raise JobRefused(
+                f"checkpoint {self._checkpoint.id} of job {self._origin.name} belongs to a Structured Streaming query,"
+                " whose own checkpoint in Spark says what comes next: it cannot be copied from here"
+            )
+
+    def _check_there(self) -> None:
+        topics = self._origin.topics
+        needed = [spec.name for spec in topics.specs(self._parallelism, self._edges)]
+        there = self._transport.describe_topics(needed, ASK_TIMEOUT_S)
+        gone = [topic for topic in needed if topic not in there and topic != topics.status]
+        if gone:
+            raise JobRefused(
+                f"job {self._origin.name} lacks {', '.join(gone)}, which checkpoint {self._checkpoint.id} reads"
+                " (or this user may not see it): what it held cannot be copied"
+            )
+        lacks = missing(topics, self._checkpoint, self._available())
+        if lacks is not None:
+            raise PositionUnavailable(
+                f"checkpoint {self._checkpoint.id} of job {self._origin.name} needs {lacks}. Fork a newer"
+                f" checkpoint, or a savepoint (penstock checkpoints {self._origin.name})"
+            )
+
+    def _available(self) -> Available:
+        topics = self._origin.topics
+        events = {s: self._origin.events(s) for s in self._checkpoint.subtasks}
+        data = {
+            DataPartition(sender, SubtaskId(receiver, i)): Partition(topics.data(sender, receiver), i)
+            for sender, receiver in self._edges
+            for i in range(self._parallelism[receiver])
+        }
+        there = self._transport.offsets([*events.values(), *data.values(), self._origin.acks], ASK_TIMEOUT_S)
+        return Available(
+            Offsets(*there[self._origin.acks]),
+            {subtask: Offsets(*there[partition]) for subtask, partition in events.items()},
+            {which: Offsets(*there[partition]) for which, partition in data.items()},
+        )
+
+    # ---- the copy
+
+    def _copy_records(self, tell: Telling) -> Copied:
+        total, done = offsets_to_read(self._checkpoint), 0
+
+        def progress(offsets: int) -> None:
+            nonlocal done
+            done += offsets
+            tell("records", done, max(done, total))
+
+        tell("records", 0, total)
+        return Copying(self._transport, self._origin.topics, self._copy, self._checkpoint, progress).run()
+
+    def _copy_states(self, tell: Telling) -> None:
+        """Into the copy's own folder: neither job's discards or purge then reach the other's files."""
+        for number, location in enumerate(self._locations, 1):
+            self._to_storage.put(location, self._from_storage.get(location))
+            tell("states", number, len(self._locations))
+
+    def _commit(self, copied: Copied) -> None:
+        origin, header = self._origin, self._checkpoint.header
+        names = [spec.name for spec in self._copy.specs(self._parallelism, self._edges)]
+        described = self._transport.describe_topics(names, ASK_TIMEOUT_S)
+        now_ms = int(time.time() * 1000)
+        forked = Forked(origin.topics.prefix, origin.name, header.checkpoint_id, now_ms)
+        claimed = EpochClaimed(
+            header.epoch,
+            NO_CHECKPOINT,
+            header.checkpoint_id,
+            header.reserved_through,
+            {name: info.topic_id for name, info in described.items()},
+            f"fork-{uuid.uuid4().hex}",
+            f"forked from checkpoint {header.checkpoint_id} of job {origin.topics.root[:-1]}",
+        )
+        log = self._transport.claim_log(self._copy.checkpoints, self._copy.transactional_id)
+        try:
+            records = keyed(forked, claimed, *self._parts(copied), self._header(copied))
+            log.commit([(key, None if record is None else encode(record)) for key, record in records])
+        finally:
+            log.close()
+
+    def _parts(self, copied: Copied) -> list[CheckpointPart]:
+        """The origin's own, subtask by subtask with the copy's offsets: so none grows above a record's size."""
+        n = self._checkpoint.id
+        log = Partition(self._origin.topics.checkpoints, 0)
+        parts = _parts_in(read_log(self._origin.name, self._transport, log, 60.0), n)
+        if sorted(parts) != list(range(self._checkpoint.header.parts)):
+            raise JobRefused(
+                f"checkpoint {n} of job {self._origin.name} was discarded while it was copied: take a savepoint"
+                f" (penstock savepoint {self._origin.name}) and fork that"
+            )
+        moved = []
+        for _, part in sorted(parts.items()):
+            snapshots = tuple(_moved(s, copied.subtasks[SubtaskId(part.operator, s.subtask)]) for s in part.subtasks)
+            moved.append(replace(part, subtasks=snapshots))
+        return moved
+
+    def _header(self, copied: Copied) -> CheckpointCompleted:
+        header = self._checkpoint.header
+        return replace(
+            header,
+            operators=tuple(replace(o, inbox_position=copied.inbox_position) for o in header.operators),
+            commands_position=copied.inbox_position,
+            acks_position=copied.acks_end,
+            discarded=(),
+        )
+
+    # ---- where it fails
+
+    def _undo(self, error: BaseException) -> None:
+        """Takes back what was made. Where that fails too, the error says what is left."""
+        try:
+            if self._locations:
+                self._to_storage.delete(self._locations)
+            self._transport.delete_topics(self._transport.list_topics(self._copy.root, ASK_TIMEOUT_S))
+        except PenstockError as again:
+            error.add_note(
+                f"job {self._copy.job} is left half made ({again}): purge it (penstock purge {self._copy.job})"
+            )
+
+
+def _moved(piece: SubtaskSnapshot, whole: SubtaskSnapshot) -> SubtaskSnapshot:
+    """One piece of a subtask's snapshot, with the copy's offsets: the rest of a large inbox follows in pieces."""
+    return replace(
+        whole,
+        state=piece.state,
+        inbox=piece.inbox,
+        event_ranges=whole.event_ranges if piece.event_ranges else (),
+        data_positions=whole.data_positions if piece.data_positions else (),
+    )
+
+
+def layout(checkpoint: Checkpoint) -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """The partitions of each operator's events, and the edges (sender, receiver), as a checkpoint tells them."""
+    parallelism = {operator.operator: operator.parallelism for operator in checkpoint.header.operators}
+    edges: dict[tuple[str, str], None] = {}
+    for operator in checkpoint.header.operators:
+        edges |= {(given.upstream, operator.operator): None for given in operator.inputs}
+    for subtask, snapshot in checkpoint.subtasks.items():  # a rescaling keeps what is owed to subtasks that are gone
+        parallelism[subtask.operator] = max(parallelism.get(subtask.operator, 0), subtask.index + 1)
+        edges |= {(p.sender.operator, subtask.operator): None for p in snapshot.data_positions}
+    return parallelism, [edge for edge in edges if edge[0] in parallelism]
+
+
+def _parts_in(log: list[Keyed], checkpoint_id: int) -> dict[int, CheckpointPart]:
+    """The parts of a completed checkpoint; none where it has been discarded."""
+    parts: dict[int, CheckpointPart] = {}
+    header: CheckpointCompleted | None = None
+    for key, record in log:
+        if record is None and key == f"checkpoint/{checkpoint_id}":
+            header = None
+        elif isinstance(record, CheckpointPart) and record.checkpoint_id == checkpoint_id:
+            parts[record.part] = record
+        elif isinstance(record, CheckpointCompleted) and record.checkpoint_id == checkpoint_id:
+            header = record
+    return {} if header is None else {n: part for n, part in parts.items() if n < header.parts}
