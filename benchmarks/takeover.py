@@ -29,6 +29,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.audit import audit
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.standby import TAKEOVER_AFTER_S
@@ -136,6 +137,8 @@ class Rounds:
         self._read("last", take, lambda: len(handled) == SUBTASKS)
         assert [handled[subtask] for subtask in range(SUBTASKS)] == sent, f"sent {sent}, handled {handled}"
         self.client.stop(timeout_s=DEADLINE_S)
+        report = audit(self._transport, self._job.name)
+        assert report.healthy, report.findings
         return sum(sent)
 
     def _completed(self) -> int:
@@ -211,7 +214,7 @@ def main() -> None:
     for how, times in took.items():
         table.add_row(how, str(len(times)), f"{statistics.median(times):.2f} s", f"{max(times):.2f} s")
     console.print(table)
-    console.print(f"{events:,} events to {SUBTASKS} subtasks, each handled once and in order")
+    console.print(f"{events:,} events to {SUBTASKS} subtasks, each handled once and in order; the logs are healthy")
     console.print(f"takeover-after {chosen.takeover_after:g} s; load average before: {load_before}")
     if chosen.json:
         document = {"takeover_after": chosen.takeover_after, "load average before": load_before, "seconds": took}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.audit import audit
 from penstock.broker import EmbeddedBroker, processes
 from penstock.cli.exits import Exit
 from tests.rounds import rounds
@@ -47,6 +48,13 @@ def start(rig: Rig, standbys: int = 1, after_s: float = AFTER_S) -> tuple[Child,
     return active, waiting
 
 
+def finish(rig: Rig) -> None:
+    """Every list is exact, and so are the logs."""
+    rig.finish()
+    report = audit(rig.transport, rig.settings.name)
+    assert report.healthy, report.findings
+
+
 def wait_said(rig: Rig, child: Child, words: str, times: int = 1) -> None:
     rig.wait_until(lambda: child.said().count(words) >= times, f"{child.log_file.name} says {words!r}")
 
@@ -76,7 +84,7 @@ def test_a_killed_coordinator_is_followed_by_exactly_one_of_two_standbys(
         active.kill()
         held.release()
         followed_by(rig, waiting)
-        rig.finish()
+        finish(rig)
         assert [child.ended() for child in waiting] == [Exit.DONE, Exit.DONE]
         assert rig.pids() == tasks
 
@@ -100,7 +108,7 @@ def test_a_frozen_coordinator_is_followed_and_when_it_thaws_it_stands_by(make_ri
         processes.send_signal(heir, signal.SIGTERM)  # and back
         assert heir.ended() == Exit.DONE, heir.said()
         rig.coordinator = active
-        rig.finish()
+        finish(rig)
         assert [claim.epoch for claim in rig.claims()] == [1, 2, 3]
         assert rig.pids() == tasks
 
@@ -116,7 +124,7 @@ def test_one_that_is_asked_to_leave_hands_over_at_once_and_the_job_goes_on(make_
         rig.gates.wait_for(lambda: len(rig.gates.of(COORDINATOR, "started")) > 1, "a successor")
         assert time.monotonic() - began < HAND_OVER_S
         followed_by(rig, waiting)
-        rig.finish()
+        finish(rig)
         assert rig.pids() == tasks
 
 
@@ -126,7 +134,7 @@ def test_one_that_only_stands_by_leaves_and_nothing_else_happens(make_rig: MakeR
         processes.send_signal(waiting, signal.SIGTERM)
         assert waiting.ended() == Exit.DONE, waiting.said()
         rig.coordinator = active
-        rig.finish()
+        finish(rig)
         assert [claim.epoch for claim in rig.claims()] == [1]
 
 
@@ -139,7 +147,7 @@ def test_a_callback_that_takes_long_is_no_reason_to_take_over(make_rig: MakeRig)
         assert rig.transport.candidates(rig.topics.standby_group) == 2
         held.release()
         rig.coordinator = active
-        rig.finish()
+        finish(rig)
         assert waiting.ended() == Exit.DONE
         assert [claim.epoch for claim in rig.claims()] == [1]
 
@@ -154,7 +162,7 @@ def test_one_without_standby_is_left_at_work_while_it_is_heard_and_followed_when
         assert [claim.epoch for claim in rig.claims()] == [1]
         alone.kill()
         followed_by(rig, [waiting])
-        rig.finish()
+        finish(rig)
 
 
 def test_one_whose_callback_does_not_end_gives_its_place_up_all_the_same_when_it_is_asked_to_leave(
@@ -168,7 +176,7 @@ def test_one_whose_callback_does_not_end_gives_its_place_up_all_the_same_when_it
         processes.send_signal(active, signal.SIGTERM)
         assert active.ended() == Exit.DONE, active.said()
         followed_by(rig, waiting)
-        rig.finish()
+        finish(rig)
 
 
 @pytest.mark.parametrize("how", ["paused", "killed"])
@@ -183,7 +191,7 @@ def test_a_broker_that_is_away_for_longer_than_any_session_is_no_reason_to_take_
         assert active.alive() and waiting.alive()
         (broker.resume if how == "paused" else broker.start)()
         rig.coordinator = active
-        rig.finish()
+        finish(rig)
         assert waiting.ended() == Exit.DONE, waiting.said()
         assert [claim.epoch for claim in rig.claims()] == [1]
         assert rig.pids() == tasks
