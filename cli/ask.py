@@ -1,4 +1,4 @@
-"""`penstock stop`, `savepoint`, `request` and `purge`: what may be asked of a job."""
+"""`penstock stop`, `savepoint`, `discard`, `request` and `purge`: what may be asked of a job."""
 
 from __future__ import annotations
 
@@ -48,6 +48,21 @@ def savepoint(
     with job_client(job, broker, prefix, client_config) as client:
         _require_running(client, job)
         _answer(client.savepoint(timeout_s=timeout), Console(as_json=as_json))
+
+
+def discard(
+    job: JobArgument,
+    checkpoint_id: Annotated[int, typer.Argument(metavar="N", min=0, help="The savepoint, or checkpoint.")],
+    timeout: TimeoutOption = 30.0,
+    broker: BrokerOption = None,
+    prefix: PrefixOption = DEFAULT_PREFIX,
+    client_config: ClientConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Give up a savepoint: nothing can go back to it any more, and what only it needs is deleted."""
+    with job_client(job, broker, prefix, client_config) as client:
+        _require_running(client, job)
+        _answer(client.discard(checkpoint_id, timeout_s=timeout), Console(as_json=as_json))
 
 
 def request(

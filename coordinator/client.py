@@ -102,6 +102,10 @@ class JobClient:
         """Ends the run; a later one resumes from the last completed checkpoint, or from the savepoint taken here."""
         return self.ask(CommandKind.STOP_WITH_SAVEPOINT if savepoint else CommandKind.STOP, timeout_s=timeout_s)
 
+    def discard(self, checkpoint_id: int, timeout_s: float = 30.0) -> CommandReply:
+        """Gives up a savepoint, or another checkpoint but the last completed one."""
+        return self.ask(CommandKind.DISCARD, payload=b"%d" % checkpoint_id, timeout_s=timeout_s)
+
     def request(self, operator: str, payload: bytes, timeout_s: float = 30.0) -> CommandReply:
         """Asks an operator's coordinator; the reply's payload is what ``handle_request`` returned."""
         return self.ask(CommandKind.REQUEST, operator=operator, payload=payload, timeout_s=timeout_s)

@@ -116,6 +116,7 @@ class CommandKind(StrEnum):
     STOP = "stop"
     STOP_WITH_SAVEPOINT = "stop_with_savepoint"
     REQUEST = "request"
+    DISCARD = "discard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,7 @@ class Command:
     command: Annotated[str, "id of this command, unique; the reply names it"]
     kind: Annotated[CommandKind, "what is asked"]
     operator: Annotated[str, "operator that a request is for, else empty"]
-    payload: Annotated[bytes, "the request, else empty"]
+    payload: Annotated[bytes, "the request; of a discard the checkpoint's id, in decimal digits; else empty"]
     issuer: Annotated[str, "who asks, for people"]
 
 

@@ -6,6 +6,7 @@ from ...schemas.acks import Command, CommandKind
 from ...schemas.checkpoints import CommandExecuted, JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.status import CommandReply
+from . import retention
 from .effects import CallRequest, Ending, Reply
 from .history import keyed
 from .inputs import RequestAnswered
@@ -57,6 +58,27 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
             else:
                 known = ", ".join(job.coordinated()) or "none"
                 refuse(job, offset, f"no operator {command.operator!r} with a coordinator; there is: {known}")
+        case CommandKind.DISCARD:
+            _discard(job, offset, command)
+
+
+def _discard(job: JobState, offset: int, command: Command) -> None:
+    """A savepoint, or another checkpoint that no restart needs, is given up with all that only it holds."""
+    history, asked = job.history, command.payload[:20]
+    n = int(asked) if asked.isdigit() else NO_CHECKPOINT
+    if n not in history.checkpoints:
+        kept = ", ".join(map(str, sorted(history.checkpoints))) or "none"
+        return refuse(job, offset, f"there is no checkpoint {asked.decode(errors='replace')}; kept are: {kept}")
+    if n == history.last_id:
+        return refuse(job, offset, f"checkpoint {n} is the last completed one: a restart begins with it")
+    gone, outcome = history.checkpoints[n], f"checkpoint {n} discarded"
+    executed = CommandExecuted(offset, command.command, True, outcome, n)
+
+    def discarded(_: object) -> None:
+        retention.forget(job, [gone])
+        answered(job, offset, outcome, n)
+
+    return job.commit([*keyed(executed), *history.discards([n], commands_below=0)], discarded)
 
 
 def refuse_stops(job: JobState) -> None:

@@ -35,6 +35,17 @@ def test_jobs_lists_what_runs_and_what_has_run(on_broker: Cli, running_job: Loca
     assert f"{name} " in on_broker("jobs").out
 
 
+def test_a_savepoint_is_given_up_from_any_terminal(on_broker: Cli, running_job: LocalJob) -> None:
+    name = running_job.job.name
+    savepoint = on_broker("savepoint", name, "--json").json["checkpoint_id"]
+    running_job.wait_for(lambda status: status.last_completed > savepoint, 30)
+    assert on_broker("discard", name, savepoint).out == f"checkpoint {savepoint} discarded\n"
+    assert savepoint not in {row["checkpoint_id"] for row in on_broker("checkpoints", name, "--json").json}
+    again = on_broker("discard", name, savepoint)
+    assert again.code == Exit.FAILED
+    assert f"refused: there is no checkpoint {savepoint}; kept are: " in again.err
+
+
 def test_jobs_tells_what_each_takes_of_the_broker(on_broker: Cli, running_job: LocalJob) -> None:
     name = running_job.job.name
     (entry,) = [entry for entry in on_broker("jobs", "--json").json if entry["job"] == name]

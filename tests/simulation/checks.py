@@ -21,7 +21,7 @@ from penstock.schemas.codec import decode
 from penstock.schemas.data import RecordFrame
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.frames import unpack
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 from penstock.subtask_client.protocol import effects as do
 
@@ -293,7 +293,10 @@ class Checks:
                     self._executed[record.offset] = record.command
                     self._stopped(record)
         prepared = [record for _, record in records if isinstance(record, CheckpointPrepared)]
+        last = self.history.last_id
         self.history.apply(records)
+        if last not in (NO_CHECKPOINT, *self.history.checkpoints) and self.history.last_id < last:
+            raise Violation(f"section 7.9: {last}, the last completed checkpoint, is discarded")
         for record in prepared:
             self.query.prepared(self.history.prepared[record.checkpoint_id])
         for _, record in records:

@@ -112,6 +112,8 @@ class Config:
     """A query that starts finds the last batch not committed, though it was."""
     fresh: float = 0.0
     """Spark's checkpoint is deleted, and the query begins anew."""
+    discards: float = 0.0
+    """Somebody gives up a checkpoint, whichever."""
     retention: float | None = None
     """Seconds of the replay window; then the size of the logs is looked at too. None: no window, and it is not."""
     hangs: bool = False
@@ -245,6 +247,7 @@ def _retention() -> list[Config]:
         *(replace(base, name=f"retention-{policy}", policy=policy) for policy in FailoverPolicy),
         replace(base, name="retention-no-window", retention=0.0),
         replace(base, name="retention-older", older=0.5, coordinator_faults=3.0),
+        replace(base, name="retention-discards", discards=2.0, older=0.3, max_concurrent=1),
         replace(base, name="retention-zombies", coordinator_faults=8.0, raises=0.0),
         replace(
             base, name="retention-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1, older=0.3

@@ -191,6 +191,11 @@ MUTANTS: dict[str, Mutant] = {
         (Edit(retention, "events[subtask] = min(needed)", "events[subtask] = min(needed) + 1"),),
         "retention-no-window",
     ),
+    "discards-the-last-one": Mutant(
+        "section 7.9: the last completed checkpoint is never discarded",
+        (Edit(commands, "if n == history.last_id:", "if False:"),),
+        "retention-discards",
+    ),
     "never-truncates": Mutant(
         "section 7.9: what nobody needs is truncated",
         (Edit(retention, "if last is None or not replayed:", "if True:"),),

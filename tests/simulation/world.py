@@ -280,6 +280,8 @@ class World:
         request = kind is CommandKind.REQUEST
         operator = self.rng.choice(self.settings.operators).name if request else ""
         payload = json.dumps(self.new_uid()).encode() if request else b""
+        if kind is CommandKind.DISCARD:
+            payload = b"%d" % self.rng.choice(sorted(self.checks.history.checkpoints) or [1])
         self.side.append(self.acks, encode(Command(name, kind, operator, payload, "somebody")), None, None)
 
     def _jump(self) -> None:
@@ -341,6 +343,8 @@ class World:
             acts.append((0.01, self._command, CommandKind.REQUEST))
             acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
             acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
+            if self.config.discards:
+                acts.append((0.03 * self.config.discards, self._command, CommandKind.DISCARD))
         return acts + strikes(self)
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:

@@ -129,7 +129,7 @@ class HistoryMachine(RuleBasedStateMachine):
     def a_checkpoint_completes(self, parts: int, savepoint: bool, late: bool, commands_left: int, ahead: int) -> None:
         """With its parts, its discards, and the commands that nobody will ask for again."""
         if late and self.skipped:
-            n, savepoint = self.skipped.pop(), True
+            n, savepoint, ahead = self.skipped.pop(), True, 0  # a newer one has reserved as many more
         else:
             self._reserve()
             n, self.next_id = self.next_id, self.next_id + 1
@@ -153,6 +153,14 @@ class HistoryMachine(RuleBasedStateMachine):
         self.completed_since.append(n)
         self.commands_position = position
         self.executed = {offset: done for offset, done in self.executed.items() if offset >= position}
+
+    @precondition(lambda self: self.finished is None and set(self.kept) - {self.last})
+    @rule(data=st.data())
+    def a_checkpoint_is_given_up(self, data: st.DataObject) -> None:
+        n = data.draw(st.sampled_from(sorted(set(self.kept) - {self.last})))
+        self._commit(*self.history.discards([n], commands_below=0))
+        del self.kept[n]
+        self.line = [i for i in self.line if i != n]
 
     def _reserve(self) -> None:
         """The block of ids is used up."""

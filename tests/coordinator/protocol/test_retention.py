@@ -152,3 +152,80 @@ def test_an_instance_whose_commit_is_under_way_has_truncated_and_deleted_nothing
     ack = script.task().ack(n)
     decided = script.core.handle(AckRead(script.write(ack), 0, ack), script.now)
     assert not [e for e in decided if isinstance(e, effects.DeleteStates | effects.Truncate)]
+
+
+# ---- a savepoint that is given up
+
+
+def test_a_savepoint_is_given_up_with_all_that_only_it_holds() -> None:
+    """Section 7.9."""
+    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
+    savepoint = script.savepoint()
+    script.acknowledge(savepoint, state=StateHandle(9, location="its-own"), event_ranges=(Segment(1, 2, 1, 0, 1),))
+    script.checkpoint(event_position=5)
+    assert truncated(script).events == {S0: 1}
+    script.forget()
+    script.command(CommandKind.DISCARD, payload=b"%d" % savepoint)
+    assert savepoint not in script.job.history.checkpoints
+    (reply,) = script.replies()
+    assert (reply.accepted, reply.outcome, reply.checkpoint_id) == (
+        True,
+        f"checkpoint {savepoint} discarded",
+        savepoint,
+    )
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("its-own",))]
+    assert truncated(script).events == {S0: 5}
+    kinds = [type(effect) for effect in script.effects]
+    assert kinds.index(effects.Commit) < kinds.index(effects.DeleteStates) < kinds.index(effects.Reply)
+
+
+def test_it_stays_given_up_and_is_not_asked_for_again() -> None:
+    """Section 8: a command's offset is committed with its effect."""
+    script = Script.running()
+    savepoint = script.savepoint()
+    script.acknowledge(savepoint)
+    last = script.checkpoint()
+    script.command(CommandKind.DISCARD, payload=b"%d" % savepoint)
+    script.forget()
+    script.restart()
+    assert sorted(script.job.history.checkpoints) == [last]
+    assert script.replies() == []
+
+
+def test_a_retained_checkpoint_may_be_given_up_too() -> None:
+    script = Script.running(checkpoint={"retained": 3})
+    first, second, third = (script.checkpoint() for _ in range(3))
+    script.command(CommandKind.DISCARD, payload=b"%d" % second)
+    assert sorted(script.job.history.checkpoints) == [first, third]
+    assert script.job.history.line == [first, third]
+    script.restart()
+    assert script.last_id == third
+
+
+@pytest.mark.parametrize("savepoint", [False, True])
+def test_the_last_completed_one_is_not(savepoint: bool) -> None:
+    """Section 7.9: a restart begins with it."""
+    script = Script.running()
+    script.checkpoint()
+    if savepoint:
+        script.acknowledge(script.savepoint())
+    n = script.last_id
+    script.forget()
+    script.command(CommandKind.DISCARD, payload=b"%d" % n)
+    (reply,) = script.replies()
+    assert (reply.accepted, reply.outcome) == (
+        False, f"checkpoint {n} is the last completed one: a restart begins with it",
+    )  # fmt: skip
+    assert n in script.job.history.checkpoints
+    assert script.made(effects.DeleteStates) == script.made(effects.Truncate) == []
+
+
+@pytest.mark.parametrize("asked", [b"99", b"", b"-1", b"x", b"9" * 5_000, b"\xff\xfe"])
+def test_what_is_no_checkpoint_is_refused_with_those_there_are(asked: bytes) -> None:
+    script = Script.running()
+    n = script.checkpoint()
+    script.command(CommandKind.DISCARD, payload=asked)
+    reply = script.replies()[-1]
+    assert not reply.accepted
+    assert reply.outcome.endswith(f"; kept are: {n}")
+    assert len(reply.outcome) < 100
