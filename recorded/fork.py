@@ -15,6 +15,7 @@ from ..coordinator.opening import read_log
 from ..coordinator.protocol.history import Checkpoint, Keyed, keyed
 from ..coordinator.protocol.inputs import Offsets
 from ..coordinator.protocol.positions import Available, missing
+from ..coordinator.state_owner import claim_states
 from ..schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,
@@ -26,6 +27,7 @@ from ..schemas.codec import encode
 from ..schemas.errors import JobRefused, PenstockError, PositionUnavailable
 from ..schemas.graph import DataPartition
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from ..schemas.settings import JobSettings, OperatorSettings
 from ..schemas.topics import TopicNames
 from ..transport.ports import Partition
 from ..transport.state_storage import StateStorage
@@ -84,6 +86,9 @@ class _Fork:
         self._checkpoint = checkpoint = origin.checkpoint(checkpoint_id, savepoint=savepoint)
         self._locations = sorted(checkpoint.locations())
         self._check_driver()
+        self._state_storage = state_storage
+        self._stored: list[str] = []
+        """What stands, or may stand, in the copy's folder."""
         self._from_storage = StateStorage(state_storage, origin.topics.root)
         self._to_storage = StateStorage(state_storage, copy.root)
         if self._locations and state_storage is None:
@@ -175,7 +180,14 @@ class _Fork:
 
     def _copy_states(self, tell: Telling) -> None:
         """Into the copy's own folder: neither job's discards or purge then reach the other's files."""
+        if self._locations:
+            operators = tuple(OperatorSettings(name, count) for name, count in self._parallelism.items())
+            settings = JobSettings(
+                self._copy.job, operators, prefix=self._copy.prefix, state_storage=self._state_storage
+            )
+            claim_states(settings, self._transport, self._to_storage, ASK_TIMEOUT_S)
         for number, location in enumerate(self._locations, 1):
+            self._stored.append(location)
             self._to_storage.put(location, self._from_storage.get(location))
             tell("states", number, len(self._locations))
 
@@ -232,8 +244,8 @@ class _Fork:
     def _undo(self, error: BaseException) -> None:
         """Takes back what was made. Where that fails too, the error says what is left."""
         try:
-            if self._locations:
-                self._to_storage.delete(self._locations)
+            if self._stored:
+                self._to_storage.delete(self._stored)
             self._transport.delete_topics(self._transport.list_topics(self._copy.root, ASK_TIMEOUT_S))
         except PenstockError as again:
             error.add_note(

@@ -293,7 +293,11 @@ def test_a_fork_has_files_of_its_own_and_neither_job_reaches_the_others(tmp_path
 
     def files(job: str) -> dict[str, bytes]:
         folder = tmp_path / f"penstock.{job}"
-        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+        return {
+            str(p.relative_to(folder)): p.read_bytes()
+            for p in folder.rglob("*")
+            if p.is_file() and p.name != "owner.json"
+        }
 
     original = files("ran")
     assert files("sandbox") == original
@@ -307,6 +311,20 @@ def test_a_fork_has_files_of_its_own_and_neither_job_reaches_the_others(tmp_path
     last = Plan()
     go_on(transport, stored_job(tmp_path, "sandbox", last), last, b"and more")
     assert [c for c in last.calls if c[0] == "reset_to_checkpoint"]
+
+
+def test_a_folder_of_states_that_belongs_to_another_job_is_left_as_it_is(tmp_path: Path) -> None:
+    transport, plan = MemoryTransport(MemoryBroker()), Plan()
+    go_on(transport, stored_job(tmp_path, "ran", plan), plan, b"event")
+    elsewhere, other = MemoryTransport(MemoryBroker()), Plan()
+    go_on(elsewhere, stored_job(tmp_path, "sandbox", other), other, b"of another broker")
+    folder = tmp_path / "penstock.sandbox"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    recorded = RecordedJob(transport, "ran")
+    with pytest.raises(JobRefused, match="holds the states of another job"):
+        fork(recorded, "sandbox", recorded.history.last_id, state_storage=f"file://{tmp_path}")
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+    assert transport.list_topics("penstock.sandbox.") == []
 
 
 # ---- refusals
