@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..coordinator.client import JobClient
 from ..coordinator.protocol.effects import Ending
 from ..coordinator.runtime import CoordinatorOutcome
 from ..coordinator.service import CoordinatorService, instances_of
@@ -103,7 +104,9 @@ def coordinator(
             console.stdout_kept(),
             interrupts_caught(),
             metrics_served(metrics_port, service.status, console.say, lambda: _numbers(service)),
-            dashboard_served(dashboard_port, service.status, console.say),
+            dashboard_served(
+                dashboard_port, JobClient(transport, job.name, job.prefix) if standby else service.status, console.say
+            ),
             Display(console) as display,
         ):
             return _follow(service.start(), display, console)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ..coordinator.client import JobClient
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
@@ -61,17 +62,21 @@ def dashboard(
 
 @contextmanager
 def dashboard_served(
-    port: int | None, status: Callable[[], JobStatus | None], say: Callable[[str], None]
+    port: int | None, source: JobClient | Callable[[], JobStatus | None], say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Serves the page of the job whose coordinator runs here while the body runs, where a port was asked for."""
+    """Serves a job's page while the body runs, where a port was asked for.
+
+    ``source`` gives the status where the coordinator runs in this process; where another may be at work it is a client.
+    """
     if port is None:
         yield
         return
     _require_extra()
-    from ..dashboard.feed import of_coordinator
+    from ..dashboard.feed import of_coordinator, of_topic
     from ..dashboard.server import DashboardServer
 
-    with DashboardServer(of_coordinator(status), port) as server:
+    feed = of_topic(source) if isinstance(source, JobClient) else of_coordinator(source)
+    with DashboardServer(feed, port) as server:
         say(f"dashboard at {server.url}")
         yield
 

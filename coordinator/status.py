@@ -165,19 +165,18 @@ def _checkpoints(job: JobState) -> tuple[CheckpointStatus, ...]:
         CheckpointStatus(
             p.id, p.savepoint, job.current.number, "under way", job.wall_ms(p.triggered_at),
             _ms(job.now - p.triggered_at), _marked_ms(p.times, p.triggered_at), len(p.acks), len(p.required),
-            checkpoints.state_bytes(p), "", _subtask_times(p.times, p.triggered_at, p.required),
+            checkpoints.state_bytes(p), "", _subtask_times(p.times, p.triggered_at, p.times.slowest(p.required)),
         )
         for p in under_way[-CHECKPOINTS_TIMED:]
     )  # fmt: skip
 
 
 def _checkpoint_over(job: JobState, over: Over) -> CheckpointStatus:
-    timed = over.times.acked_at.keys() | over.times.snapshot_at.keys()
     return CheckpointStatus(
         over.id, over.savepoint, over.epoch, "completed" if over.reason is None else "aborted",
         job.wall_ms(over.triggered_at), _ms(over.ended_at - over.triggered_at),
         _marked_ms(over.times, over.triggered_at), over.acked, over.required, over.size,
-        (over.reason or "")[:CAUSE_CHARS], _subtask_times(over.times, over.triggered_at, timed),
+        (over.reason or "")[:CAUSE_CHARS], _subtask_times(over.times, over.triggered_at, over.subtasks),
     )  # fmt: skip
 
 
@@ -186,8 +185,7 @@ def _subtask_times(times: Times, begin: float, subtasks: Iterable[SubtaskId]) ->
         return -1 if at is None else _ms(at - begin)
 
     return tuple(
-        SubtaskTimes(s.operator, s.index, ms(times.snapshot_at.get(s)), ms(times.acked_at.get(s)))
-        for s in times.slowest(subtasks)
+        SubtaskTimes(s.operator, s.index, ms(times.snapshot_at.get(s)), ms(times.acked_at.get(s))) for s in subtasks
     )
 
 

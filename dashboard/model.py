@@ -260,7 +260,7 @@ def _view(status: JobStatus, points: tuple[Point, ...], now_ms: int) -> View:
     return View(
         job=status.job,
         state=state,
-        says=words.STATES.get(state, state),
+        says=words.state(state, sum(t.absent + t.waiting for t in totals)),
         cause=status.cause,
         instance=status.instance,
         run=status.run,

@@ -16,6 +16,7 @@ STATES = {
     "stopped": "The job was asked to stop; run again, it goes on from its last checkpoint.",
     "failed": "The job has given up.",
     "left": "This coordinator has left; the job goes on with the next one.",
+    "fenced": "Another coordinator has taken the job over.",
     "gone": "Nobody has told anything of this job for a while: its coordinator has died, or cannot reach the broker.",
 }
 
@@ -39,6 +40,13 @@ STEPS = {
     "both": "snapshot and acknowledgement together",
     "commit": "checkpoint is committed",
 }
+
+
+def state(name: str, missing: int) -> str:
+    """A job's state in a sentence."""
+    if name == "running" and missing:
+        return "Events flow; the next checkpoint waits until every subtask is there."
+    return STATES.get(name, name)
 
 
 def gone(age_s: float) -> str:

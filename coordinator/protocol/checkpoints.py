@@ -410,7 +410,8 @@ def _over(job: JobState, pending: Pending, reason: str | None) -> None:
     job.timeline.checkpoint_over(
         Over(
             pending.id, pending.savepoint, job.current.number, pending.triggered_at, job.now,
-            len(pending.acks), len(pending.required), state_bytes(pending), reason, pending.times,
+            len(pending.acks), len(pending.required), state_bytes(pending), reason,
+            pending.times, pending.times.slowest(pending.required),
         )
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from itertools import islice
 
 from ...schemas.ids import SubtaskId
@@ -32,10 +33,11 @@ class Times:
     """Known where the subtask said so ahead of its ack."""
     acked_at: dict[SubtaskId, float] = field(default_factory=dict)
 
-    def slowest(self, required: Iterable[SubtaskId]) -> list[SubtaskId]:
+    def slowest(self, required: Iterable[SubtaskId]) -> tuple[SubtaskId, ...]:
         """Whom the checkpoint waits for, or waited for longest, of so many as are told."""
-        late = sorted(required, key=lambda subtask: (-self.acked_at.get(subtask, float("inf")), subtask))
-        return sorted(late[:SUBTASKS_TIMED])
+        never = float("inf")
+        late = nsmallest(SUBTASKS_TIMED, required, lambda subtask: (-self.acked_at.get(subtask, never), subtask))
+        return tuple(sorted(late))
 
 
 @dataclass(slots=True)
@@ -53,6 +55,8 @@ class Over:
     """Bytes of the coordinators' and the subtasks' states."""
     reason: str | None
     times: Times
+    subtasks: tuple[SubtaskId, ...]
+    """Whose times are told: those that it waited for longest, or still did."""
 
 
 @dataclass(slots=True)
@@ -81,10 +85,11 @@ class Timeline:
     """Oldest first."""
 
     def checkpoint_over(self, over: Over) -> None:
-        over.times = _shortened(over.times)
+        over.times = _shortened(over.times, over.subtasks)
         self.checkpoints.append(over)
         if len(self.checkpoints) > CHECKPOINTS_TIMED:
-            self.checkpoints[-1 - CHECKPOINTS_TIMED].times = Times()
+            old = self.checkpoints[-1 - CHECKPOINTS_TIMED]
+            old.times, old.subtasks = Times(), ()
 
     def failed_over(self, at: float, cause: str, subtasks: Collection[SubtaskId], *, of_job: bool) -> None:
         shown = tuple(islice(subtasks, SUBTASKS_TIMED))
@@ -99,8 +104,7 @@ class Timeline:
                     failover.over_at = at
 
 
-def _shortened(times: Times) -> Times:
-    told = times.slowest(times.acked_at.keys() | times.snapshot_at.keys())
+def _shortened(times: Times, told: Iterable[SubtaskId]) -> Times:
     return Times(
         times.cut_at,
         times.marked_at,

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 import urllib.request
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -35,6 +36,7 @@ class Browser:
     """One page of a headless Chromium of its own. Every wait ends with an error that says what was not there."""
 
     def __init__(self, folder: Path, width: int = 1360, height: int = 900) -> None:
+        self._opened = ExitStack()
         self._log = (folder / "chromium.log").open("wb")
         self._process = subprocess.Popen(
             [
@@ -46,7 +48,8 @@ class Browser:
             stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log,
         )  # fmt: skip
         try:
-            self._socket = connect(self._page_socket(folder / "profile" / "DevToolsActivePort"), max_size=None)
+            address = self._page_socket(folder / "profile" / "DevToolsActivePort")
+            self._socket = self._opened.enter_context(connect(address, max_size=None))
         except BaseException:
             self._end()
             raise
@@ -133,7 +136,7 @@ class Browser:
         self._log.close()
 
     def close(self) -> None:
-        self._socket.close()
+        self._opened.close()
         self._end()
 
     def __enter__(self) -> Self:

@@ -89,6 +89,7 @@ def test_subtasks_that_are_not_there_are_named_with_what_they_are_to_do() -> Non
     absent = subtask(1, phase="absent", step="to start over for 3 s: attempt 7 (in process)")
     waiting = subtask(2, phase="waiting", step="")
     view = view_of(status(operators=(operator(subtask(0), absent, waiting),)))
+    assert view.says == "Events flow; the next checkpoint waits until every subtask is there."
     assert view.waits == (
         "reader/1 to start over for 3 s: attempt 7 (in process)",
         "reader/2 to be started again: it has asked for it",

@@ -58,6 +58,7 @@ def test_an_aborted_checkpoint_is_told_with_its_reason_and_how_far_it_came() -> 
     script.read(script.task(S0).ack(n), script.task(S1).decline(n))
     (told,) = checkpoints_of(script)
     assert (told.outcome, told.acked, told.reason) == ("aborted", 1, "op/1 declined: cannot")
+    assert told.subtasks == (SubtaskTimes("op", 0, -1, 0), SubtaskTimes("op", 1, -1, -1))
 
 
 def test_a_region_failover_is_over_once_everybody_it_undid_has_been_started_again() -> None:
