@@ -23,6 +23,7 @@ from penstock.coordinator.protocol import (
     recovery,
     retention,
     sending,
+    starts,
     state,
 )
 from penstock.subtask_client.protocol import (
@@ -470,9 +471,9 @@ MUTANTS: dict[str, Mutant] = {
         "section 5.4: a successor goes on in the sequence that its checkpoint names",
         (
             Edit(
-                attempts,
-                "sequence = snapshot.handled_through if snapshot and same_epoch and policy is not FailoverPolicy.RESET else 0",
-                "sequence = 0",
+                starts,
+                "    return snapshot.handled_through",
+                "    return 0",
             ),
         ),
         "replay1",
