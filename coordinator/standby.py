@@ -32,7 +32,7 @@ from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
 from .opening import check_may_start
 from .protocol.effects import Ending
-from .protocol.standby import Verdict, Watch
+from .protocol.standby import AT_WORK, Verdict, Watch
 from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
 from .service import CoordinatorService, instances_of
 
@@ -62,15 +62,22 @@ class Standing:
     elected: bool = False
     error: str = ""
     """Why nothing can be said at the moment."""
+    state: str = ""
+    """What the newest status says."""
 
     def __str__(self) -> str:
+        error = f"; {self.error}" if self.error else ""
         if self.active:
-            return f"coordinating, epoch {self.epoch}"
+            return f"coordinating, epoch {self.epoch}" if self.epoch else "taking over"
         if not self.epoch:
-            return "standing by: no coordinator is known yet"
-        said = f"standing by: epoch {self.epoch} is at work (instance {self.instance[:8]}), last seen"
+            return f"standing by: no coordinator is known yet{error}"
+        if self.state not in AT_WORK:
+            return f"standing by: nobody is at work since epoch {self.epoch} ({self.state}){error}"
         place = ", elected to follow it" if self.elected else ""
-        return f"{said} {self.silent_s:.1f} s ago{place}{'; ' if self.error else ''}{self.error}"
+        return (
+            f"standing by: epoch {self.epoch} is at work (instance {self.instance[:8]}),"
+            f" last seen {self.silent_s:.1f} s ago{place}{error}"
+        )
 
 
 class StandbyService:
@@ -289,4 +296,4 @@ def _standing(watch: Watch, now: float, elected: bool, error: str) -> Standing:
     newest = watch.newest
     if newest is None:
         return Standing(False, 0, elected=elected, error=error)
-    return Standing(False, newest.epoch, newest.instance, watch.silent_s(now), elected, error)
+    return Standing(False, newest.epoch, newest.instance, watch.silent_s(now), elected, error, newest.state)

@@ -12,7 +12,7 @@ import pytest
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorOptions
-from penstock.coordinator.standby import StandbyService
+from penstock.coordinator.standby import StandbyService, Standing
 from penstock.schemas.errors import BrokerUnreachable, JobRefused
 from penstock.schemas.status import BatchOutcome
 from penstock.spark_integration.streaming.planner import Planner
@@ -279,3 +279,16 @@ def test_a_query_is_answered_by_whoever_is_at_work() -> None:
         for host in hosts:
             host.leave()
             host.wait(PATIENCE_S)
+
+
+def test_what_a_host_does_is_told_in_words() -> None:
+    told = {
+        "taking over": Standing(True, 0),
+        "coordinating, epoch 8": Standing(True, 8, "abc"),
+        "standing by: no coordinator is known yet; no broker": Standing(False, 0, error="no broker"),
+        "standing by: nobody is at work since epoch 7 (left)": Standing(False, 7, "abc", state="left"),
+        "standing by: epoch 7 is at work (instance 01234567), last seen 2.5 s ago, elected to follow it": Standing(
+            False, 7, "0123456789", 2.5, elected=True, state="running"
+        ),
+    }
+    assert {str(standing): standing for standing in told.values()} == told
