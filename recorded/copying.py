@@ -7,7 +7,7 @@ whose head is gone, and whose sequences need not begin at 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..coordinator.protocol.history import Checkpoint
@@ -170,7 +170,7 @@ class Copying:
         return tuple(moved[position.channel] for position in snapshot.data_positions)
 
     def _partition_of(
-        self, upstream: str, receiver: SubtaskId, channels: Iterable[ChannelPosition]
+        self, upstream: str, receiver: SubtaskId, channels: Sequence[ChannelPosition]
     ) -> Iterator[ChannelPosition]:
         """One partition holds the channels of all of an operator's subtasks, among one another."""
         origin = Partition(self._origin.data(upstream, receiver.operator), receiver.index)
@@ -178,27 +178,41 @@ class Copying:
         closed = {p.channel: [s for s in p.segments if s.begin < s.end] for p in channels}
         wanted = [segment for segments in closed.values() for segment in segments]
         spans: dict[tuple[str, int], tuple[int, int]] = {}
-        if wanted:
-            self._append(to, _head(upstream, wanted[0]), b"")
-            for found in self._read(origin, min(s.begin for s in wanted), max(s.end for s in wanted)):
-                record = found.record
-                if not isinstance(record, DataRecord):
-                    continue  # one of the channels has a gap then, here as there
-                if (at := self._place(record, found.offset, closed)) is not None:
-                    offset = self._copy_data(to, record, found.at.key)
-                    spans[at] = spans.get(at, (offset, offset))[0], offset + 1
+        sequences = {p.channel: max(p.sequence - 1, 0) for p in channels}
+        self._append(to, _head(upstream), b"")
+        for found in self._read(
+            origin, min((s.begin for s in wanted), default=0), max((s.end for s in wanted), default=0)
+        ):
+            record = found.record
+            if not isinstance(record, DataRecord):
+                continue  # one of the channels has a gap then, here as there
+            if (at := self._place(record, found.offset, closed)) is not None:
+                offset = self._copy_data(to, record, found.at.key)
+                spans[at] = spans.get(at, (offset, offset))[0], offset + 1
+                sequences[at[0]] = record.sequence + 1
         for position in channels:
             segments = [
                 replace(segment, begin=span[0], end=span[1], attempt=self._attempt(segment.attempt))
                 for number, segment in enumerate(closed[position.channel])
                 if (span := spans.get((position.channel, number))) is not None
             ]
-            segments += [
-                replace(segment, begin=self._appender.end(to), attempt=self._attempt(segment.attempt))
-                for segment in position.segments
-                if segment.end == OPEN_END
-            ]
+            for segment in position.segments:
+                if segment.end == OPEN_END:
+                    self._barrier(to, position, sequences[position.channel])
+                    attempt = self._attempt(segment.attempt)
+                    segments.append(replace(segment, begin=self._appender.end(to), attempt=attempt))
             yield replace(position, segments=tuple(segments))
+
+    def _barrier(self, to: Partition, position: ChannelPosition, sequence: int) -> None:
+        """The end of what belongs to the checkpoint on a channel, by who wrote it. One that was derived has none."""
+        header, sender = self._checkpoint.header, position.sender
+        closed = [segment for segment in position.segments if segment.end != OPEN_END]
+        by = closed[-1] if closed else self._checkpoint.subtasks.get(sender)
+        if by is not None and header.rescaled_from == NO_CHECKPOINT:
+            moved = Sender(*sender, self._attempt(by.attempt), by.epoch, by.generation)
+            self._append(
+                to, Barrier(moved, sequence, header.checkpoint_id, header.savepoint, header.triggered_at_ms), b""
+            )
 
     @staticmethod
     def _place(record: DataRecord, offset: int, closed: Mapping[str, list[Segment]]) -> tuple[str, int] | None:
@@ -313,8 +327,8 @@ def _ack(subtask: SubtaskId, checkpoint_id: int, snapshot: SubtaskSnapshot) -> C
     )
 
 
-def _head(upstream: str, segment: Segment) -> Barrier:
-    return Barrier(Sender(upstream, 0, 0, segment.epoch, segment.generation), 0, 0, savepoint=False, triggered_at_ms=0)
+def _head(upstream: str) -> Barrier:
+    return Barrier(Sender(upstream, 0, 0, 0, 0), 0, 0, savepoint=False, triggered_at_ms=0)
 
 
 def _key(subtask: SubtaskId) -> bytes:

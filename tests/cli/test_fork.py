@@ -49,6 +49,9 @@ def test_a_running_job_is_forked_and_neither_job_notices_the_other(
     now = running_job.client.status()
     assert now is not None
     assert (now.state, now.epoch, now.failovers_global) == ("running", before.epoch, before.failovers_global)
+    for job in (name, sandbox):
+        audited = on_broker("audit", job)
+        assert audited.code == 0, audited.out
     assert on_broker("purge", sandbox, "--yes").code == 0
     running_job.check()
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.audit import audit
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.history import Checkpoint
 from penstock.recorded import fork as forking
@@ -57,6 +58,12 @@ def everything(transport: MemoryTransport, job: str) -> dict[Partition, list[Log
     return {partition: transport.read_all(partition) for partition in partitions}
 
 
+def healthy(transport: MemoryTransport, *jobs: str) -> None:
+    for job in jobs:
+        report = audit(transport, job)
+        assert report.healthy, str(report)
+
+
 def go_on(transport: MemoryTransport, job: penstock.Job, plan: Plan, *letters: bytes) -> None:
     """The fork runs until its subtasks have handled more events and a savepoint has been taken."""
     with run(job, transport) as running:
@@ -69,6 +76,7 @@ def go_on(transport: MemoryTransport, job: penstock.Job, plan: Plan, *letters: b
         running.check()
         assert running.client.stop(timeout_s=20).accepted
         running.wait(20)
+    healthy(transport, job.name)
 
 
 @pytest.mark.parametrize("at", [0, 1])
@@ -77,6 +85,7 @@ def test_a_fork_goes_on_from_the_states_of_the_checkpoint_and_its_origin_is_unto
     made = fork(ran.recorded, "sandbox", ran.checkpoints[at], savepoint=True)
     assert set(made.topics) == {f"penstock.sandbox.{topic}" for topic in ("acks", "checkpoints", "status", "op.events")}
     check_logs(ran.transport, ran.job.renamed("sandbox").settings)
+    healthy(ran.transport, "ran", "sandbox")
     plan = Plan()
     sandbox = make_job(plan, "sandbox", parallelism=2, interval=None)
     go_on(ran.transport, sandbox, plan, b"x")
@@ -246,6 +255,7 @@ def test_ranges_of_events_and_of_data_give_in_the_fork_what_they_give_in_the_ori
     fork(RecordedJob(by_hand.transport, "ran"), "sandbox", 7)
     assert restored_events(by_hand.transport, "sandbox") == [b"a", b"b", b"c"]
     assert restored_records(by_hand.transport, "sandbox") == {"up/0": [b"r3", b"r5"], "up/1": [b"s10"]}
+    healthy(by_hand.transport, "sandbox")
 
 
 def test_a_fork_holds_nothing_that_the_checkpoint_does_not_read() -> None:
@@ -256,7 +266,9 @@ def test_a_fork_holds_nothing_that_the_checkpoint_does_not_read() -> None:
         for p, rs in everything(by_hand.transport, "sandbox").items()
     }
     assert told["penstock.sandbox.down.events[0]"] == ["EventFrame", "EventFrame", "TriggerCheckpoint"]
-    assert told["penstock.sandbox.up.down.data[0]"] == ["RecordFrame", "Barrier", "RecordFrame", "RecordFrame"]
+    assert told["penstock.sandbox.up.down.data[0]"] == [
+        "RecordFrame", "Barrier", "RecordFrame", "RecordFrame", "Barrier", "Barrier"
+    ]  # fmt: skip
     assert told["penstock.sandbox.acks[0]"] == ["CheckpointAck"] * 3
     assert told["penstock.sandbox.checkpoints[0]"] == [
         "Forked", "EpochClaimed", "CheckpointPart", "CheckpointPart", "CheckpointCompleted"
