@@ -1,0 +1,56 @@
+"""A fork of a job whose records were on their way between its operators: none is lost, none comes twice."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from penstock.audit import audit
+from penstock.recorded.fork import fork
+from penstock.recorded.job import RecordedJob
+from penstock.schemas.state import OPEN_END
+from penstock.testing import LocalJob
+from penstock.transport import MemoryBroker, MemoryTransport
+from tests.data_channels.jobs import Collected, check_counted, counting_job
+
+from .conftest import Keeping
+
+LIMIT = 6_000
+FORKS = 3
+
+
+def in_flight(job: RecordedJob, checkpoint_id: int) -> int:
+    """How many offsets of data partitions a checkpoint names as ranges."""
+    return sum(
+        segment.end - segment.begin
+        for snapshot in job.checkpoint(checkpoint_id).subtasks.values()
+        for position in snapshot.data_positions
+        for segment in position.segments
+        if segment.end != OPEN_END
+    )
+
+
+@pytest.mark.parametrize("unaligned", [False, True])
+def test_a_fork_of_any_checkpoint_comes_to_the_exact_result(unaligned: bool) -> None:
+    broker, gate = MemoryBroker(), threading.Event()
+    settings = {"unaligned": unaligned, "retained": 40, "interval": 0.01}
+    job = counting_job("counted", Collected(), LIMIT, gate=gate, pace_s=0.001, **settings)
+    with LocalJob(job, Keeping(broker)) as running:
+        running.wait_for(lambda status: status.checkpoints_completed >= 12, 60)
+        running.crash_coordinator()
+    transport = MemoryTransport(broker)
+    origin = RecordedJob(transport, "counted")
+    kept = sorted(origin.history.checkpoints, key=lambda n: in_flight(origin, n), reverse=True)
+    assert not unaligned or in_flight(origin, kept[0]) > 0, "some records were on their way"
+    for number, checkpoint_id in enumerate(kept[:FORKS]):
+        name, collected = f"fork-{number}", Collected()
+        fork(origin, name, checkpoint_id)
+        assert audit(transport, name).healthy, str(audit(transport, name))
+        again = counting_job(name, collected, LIMIT, unaligned=unaligned, interval=0.05)
+        with LocalJob(again, transport) as sandbox:
+            assert sandbox.wait(60).ending.value == "finished"
+        check_counted(collected.records, LIMIT)
+        report = audit(transport, name)
+        assert report.healthy, str(report)
+    assert audit(transport, "counted").healthy
