@@ -134,7 +134,7 @@ class Job:
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
-    state_storage: str | None = None
+    state_storage: str | None = field(default=None, repr=False)
     """fsspec URL of a folder that coordinator and subtasks all reach, for states above ``inline_state_max``."""
     max_parallelism: int = 128
     """How many key groups there are: no operator with keyed input can ever have more subtasks. A job that has

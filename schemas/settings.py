@@ -168,7 +168,7 @@ class JobSettings:
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
     """Seconds that a frame waits for more events; 0: it takes what the mailbox has at its end of turn."""
-    state_storage: str | None = None
+    state_storage: str | None = field(default=None, repr=False)
     """fsspec URL of the folder for states above ``inline_state_max``; None: such states are refused."""
     max_parallelism: int = 128
     """How many key groups there are: no operator with keyed input can ever have more subtasks. Never changes."""
