@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from tests.auditing import AUDITOR, damaged, local_jobs
 from tests.soak.summary import write_soak_summary
 
 
@@ -15,7 +16,26 @@ from tests.soak.summary import write_soak_summary
 def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One broker for the whole session. Tests that kill, pause or restart a broker use one of their own."""
     with EmbeddedBroker(tmp_path_factory.mktemp("kafka") / "data") as broker:
+        AUDITOR.bootstrap = broker.bootstrap
         yield broker
+        AUDITOR.bootstrap = None
+
+
+@pytest.fixture(autouse=True)
+def logs_are_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test did to its jobs, their logs are not damaged; but where it says ``damages_logs``."""
+    on_purpose = request.node.get_closest_marker("damages_logs") is not None
+    on_kafka = any(request.node.get_closest_marker(name) for name in ("kafka", "spark"))
+    with local_jobs() as ended:
+        yield
+    if on_purpose:
+        if on_kafka:
+            AUDITOR.pass_over()
+        return
+    found = damaged(ended)
+    if on_kafka:
+        found += [report for report in AUDITOR.changed() if not report.healthy]
+    assert not found, "\n".join(map(str, found))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -220,6 +220,7 @@ def test_when_the_job_ends_all_its_hosts_do(hosts: Hosts) -> None:
     assert hosts.plans[1].names() == []
 
 
+@pytest.mark.damages_logs("garbage in the checkpoint log")
 def test_what_would_be_refused_is_refused_when_it_begins_to_stand_by(hosts: Hosts) -> None:
     hosts.start()
     hosts.wait_active(0)

@@ -158,6 +158,7 @@ def test_a_record_in_the_checkpoint_log_that_is_not_ours_refuses_the_start(value
     assert plan.calls == []
 
 
+@pytest.mark.damages_logs("garbage in the checkpoint log")
 def test_an_unreadable_record_refuses_the_successor_and_leaves_the_coordinator_at_work_alone() -> None:
     """Section 4."""
     plan = Plan()
@@ -169,6 +170,7 @@ def test_an_unreadable_record_refuses_the_successor_and_leaves_the_coordinator_a
         wait_checkpoint(running, plan)
 
 
+@pytest.mark.damages_logs("a topic made again")
 def test_a_recreated_topic_refuses_the_start() -> None:
     """Section 4; section 11."""
     plan = Plan()

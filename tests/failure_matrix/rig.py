@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from penstock.audit import audit
 from penstock.cli.exits import Exit
 from penstock.coordinator.client import JobClient
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
@@ -20,6 +21,8 @@ from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.status import JobStatus
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
+
+from tests.auditing import AUDITOR
 
 from .children import Child, Nursery, Supervised, Zygote
 from .gates import DEADLINE_S, Gates, Passage
@@ -190,6 +193,9 @@ class Rig:
             assert numbers == list(range(len(numbers))), f"{who} was restored with and handled {numbers}"
         told = self.gates.of(COORDINATOR, "completed")[-1].data["told"]
         assert told == [wanted] * SUBTASKS
+        if self.bootstrap != AUDITOR.bootstrap:  # a broker of its own is gone when others are audited
+            report = audit(self.transport, self.settings.name)
+            assert report.healthy, str(report)
         status = self.client.status()
         assert status is not None
         return status

@@ -38,6 +38,7 @@ def starts_anew(rig: Rig) -> None:
     rig.finish()
 
 
+@pytest.mark.damages_logs("a topic made again")
 @pytest.mark.parametrize("which", ["acks", "events"])
 def test_a_recreated_topic_refuses_the_start(make_rig: MakeRig, which: str) -> None:
     with make_rig().start() as rig:
@@ -53,6 +54,7 @@ def test_a_recreated_topic_refuses_the_start(make_rig: MakeRig, which: str) -> N
         assert f"penstock purge {rig.settings.name}" in said
 
 
+@pytest.mark.damages_logs("the checkpoint log deleted")
 def test_a_lost_checkpoint_log_refuses_the_start(make_rig: MakeRig) -> None:
     with make_rig().start() as rig:
         rig.run_up_to(20)
@@ -63,6 +65,7 @@ def test_a_lost_checkpoint_log_refuses_the_start(make_rig: MakeRig) -> None:
         assert f"penstock purge {rig.settings.name}" in said
 
 
+@pytest.mark.damages_logs("acks truncated above what is needed")
 def test_acks_truncated_below_a_needed_position_refuse_the_start_and_fresh_is_a_way_out(make_rig: MakeRig) -> None:
     with make_rig().start() as rig:
         rig.run_up_to(20)
@@ -120,6 +123,7 @@ def test_garbage_and_foreign_records_in_an_events_partition_are_counted_logged_a
         assert (status.failovers_region, status.failovers_global) == (0, 0)
 
 
+@pytest.mark.damages_logs("a heartbeat of an attempt that never was")
 def test_garbage_and_foreign_records_on_the_acks_topic_are_counted_logged_and_kept_out(make_rig: MakeRig) -> None:
     with make_rig().start() as rig:
         rig.run_up_to(20)
@@ -146,6 +150,7 @@ def test_garbage_on_the_acks_topic_does_not_disturb_a_successor_that_reads_it_ag
         assert [claim.epoch for claim in rig.claims()] == [1, 2]
 
 
+@pytest.mark.damages_logs("a foreign record in the checkpoint log")
 @pytest.mark.parametrize("value", [b"garbage", encode(CoordinatorHeartbeat(1, "elsewhere"))])
 def test_a_foreign_record_in_the_checkpoint_log_refuses_the_start_and_leaves_the_one_at_work_alone(
     make_rig: MakeRig, value: bytes

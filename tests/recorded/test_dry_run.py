@@ -157,6 +157,7 @@ def test_what_it_would_read_and_is_gone_is_refused_with_the_ways_out(ran: Ran) -
     assert restored(job, SUBTASK, second, FailoverPolicy.REPLAY).first_read > 0
 
 
+@pytest.mark.damages_logs("truncated above what is needed")
 def test_the_policy_is_read_from_the_log_where_a_start_is_left(ran: Ran) -> None:
     job = ran.recorded
     assert policy_in(job, SUBTASK) is FailoverPolicy.REPLAY

@@ -135,6 +135,7 @@ def test_what_the_object_raises_goes_through_and_says_at_which_event(ran: Ran) -
     assert penstock.replay(listing(), "op", 0, ran.transport, events_max=0).events == 0
 
 
+@pytest.mark.damages_logs("truncated above what is needed")
 def test_a_log_whose_beginning_is_gone_needs_a_checkpoint(ran: Ran) -> None:
     job, subtask = ran.recorded, SubtaskId("op", 0)
     position = job.checkpoint(ran.checkpoints[0]).subtasks[subtask].event_position

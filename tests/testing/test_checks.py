@@ -48,6 +48,7 @@ def told() -> Told:
     return transport
 
 
+@pytest.mark.damages_logs("events out of sequence")
 def test_an_event_that_is_missing_is_found(told: Told) -> None:
     last = told.newest(EventFrame, 1)
     assert isinstance(last, EventFrame)
@@ -56,6 +57,7 @@ def test_an_event_that_is_missing_is_found(told: Told) -> None:
         check_logs(told, told.settings)
 
 
+@pytest.mark.damages_logs("events out of sequence")
 def test_an_event_that_stands_twice_is_found(told: Told) -> None:
     last = told.newest(EventFrame, 0)
     assert isinstance(last, EventFrame)
@@ -64,6 +66,7 @@ def test_an_event_that_stands_twice_is_found(told: Told) -> None:
         check_logs(told, told.settings)
 
 
+@pytest.mark.damages_logs("a marker out of sequence")
 def test_a_marker_that_names_another_sequence_is_found(told: Told) -> None:
     last = told.newest(TriggerCheckpoint, 0)
     assert isinstance(last, TriggerCheckpoint)
@@ -85,6 +88,7 @@ class Keeping(MemoryTransport):
         pass
 
 
+@pytest.mark.damages_logs("a checkpoint that is no cut")
 @pytest.mark.parametrize(
     ("change", "says"),
     [
