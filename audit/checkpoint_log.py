@@ -127,8 +127,10 @@ class CheckpointLogCheck:
             )
         if restored in facts.line:
             del facts.line[facts.line.index(restored) + 1 :]
-        else:
+        elif restored in facts.kept or restored == NO_CHECKPOINT:  # one of an abandoned line, or none
             facts.line = [restored] if restored in facts.kept else []
+        else:  # discarded since, and compacted away: others of its line may have been kept
+            facts.line = [n for n in facts.line if n < restored]
         begun = current is not None or facts.whole  # else it may have claimed more ids since it began
         first_id = claim.first_checkpoint_id if begun else 0
         self._epoch = EpochFacts(claim.epoch, claim.instance, restored, first_id, claim.reserved_through)
