@@ -1,4 +1,4 @@
-"""Every test that ran a job ends with an audit of its logs; one that damages them on purpose is marked ``damages_logs``."""
+"""Every test that ran a job ends with an audit of its logs; one that damages them on purpose is marked so."""
 
 from __future__ import annotations
 

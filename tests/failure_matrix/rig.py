@@ -21,7 +21,6 @@ from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.status import JobStatus
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
-
 from tests.auditing import AUDITOR
 
 from .children import Child, Nursery, Supervised, Zygote

@@ -354,6 +354,7 @@ def test_what_cannot_be_forked_is_refused_and_nothing_is_made(ran: Ran) -> None:
     assert transport.list_topics("") == topics
 
 
+@pytest.mark.damages_logs("a topic deleted")
 def test_a_topic_that_is_gone_is_named(ran: Ran) -> None:
     job = ran.recorded
     _ = job.history
