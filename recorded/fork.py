@@ -199,8 +199,8 @@ class _Fork:
         forked = Forked(origin.topics.prefix, origin.name, header.checkpoint_id, now_ms)
         claimed = EpochClaimed(
             header.epoch,
-            NO_CHECKPOINT,
-            header.checkpoint_id,
+            header.rescaled_from,  # none, unless the checkpoint was derived in the very claim of its epoch
+            header.checkpoint_id if header.rescaled_from == NO_CHECKPOINT else header.checkpoint_id + 1,
             header.reserved_through,
             {name: info.topic_id for name, info in described.items()},
             f"fork-{uuid.uuid4().hex}",

@@ -13,10 +13,11 @@ from penstock.schemas.state import OPEN_END
 from penstock.testing import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport
 from tests.data_channels.jobs import Collected, check_counted, counting_job
+from tests.rescaling.jobs import kept, run_until, splits_job, wait_until
 
 from .conftest import Keeping
 
-LIMIT = 6_000
+LIMIT, SPLITS_LIMIT = 6_000, 300
 FORKS = 3
 
 
@@ -54,3 +55,29 @@ def test_a_fork_of_any_checkpoint_comes_to_the_exact_result(unaligned: bool) -> 
         report = audit(transport, name)
         assert report.healthy, str(report)
     assert audit(transport, "counted").healthy
+
+
+@pytest.mark.parametrize("layouts", [(2, 5), (5, 2)])
+def test_a_checkpoint_that_a_rescaling_derived_is_forked_as_any_other(layouts: tuple[int, int]) -> None:
+    before, after = layouts
+    broker = MemoryBroker()
+    run_until(splits_job("keepers", before, SPLITS_LIMIT, "list"), Keeping(broker), lambda r: len(kept(r)) >= 100)
+    resized = splits_job("keepers", after, SPLITS_LIMIT, "list")
+    with LocalJob(resized, Keeping(broker), subtasks=False) as running:
+
+        def is_derived() -> bool:
+            last = running.client.history().last
+            return last is not None and last.header.rescaled_from >= 0
+
+        wait_until(is_derived, "the derived checkpoint")
+        running.crash_coordinator()
+    transport = MemoryTransport(broker)
+    origin = RecordedJob(transport, "keepers")
+    assert origin.history.last is not None
+    assert origin.history.last.header.rescaled_from >= 0
+    fork(origin, "sandbox", origin.history.last_id)
+    assert audit(transport, "sandbox").healthy, str(audit(transport, "sandbox"))
+    sandbox = splits_job("sandbox", after, SPLITS_LIMIT, "list")
+    ran = run_until(sandbox, transport, lambda r: len(kept(r)) >= SPLITS_LIMIT)
+    assert sorted(kept(ran)) == list(range(SPLITS_LIMIT))
+    assert audit(transport, "sandbox").healthy, str(audit(transport, "sandbox"))
