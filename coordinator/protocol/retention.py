@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...schemas.graph import DataPartition
-from ...schemas.ids import SubtaskId
+from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import OPEN_END
 from .effects import DeleteStates, Truncate
@@ -82,22 +82,24 @@ def truncation(settings: JobSettings, history: History) -> Truncate | None:
     acks = min([c.inbox_position for c in (*kept, *replayed, last)] + [last.header.commands_position])
     events = {}
     for subtask in settings.subtasks():
-        if needed := _events_needed(subtask, history.checkpoints.values(), replayed):
-            events[subtask] = min(needed)
+        if subtask in replayed[0].subtasks:  # else it was added since, and its partition has nothing older
+            events[subtask] = min(_events_needed(subtask, history.checkpoints.values(), replayed))
     return Truncate(events, acks, _data_floors(settings, history, replayed))
 
 
 def _events_needed(subtask: SubtaskId, kept: Iterable[Checkpoint], replayed: Iterable[Checkpoint]) -> list[int]:
     positions = [c.subtasks[subtask].event_position for c in replayed if subtask in c.subtasks]
     ranges = [r.begin for c in kept if (s := c.subtasks.get(subtask)) for r in s.event_ranges]
-    return positions + ranges if positions else []
+    return positions + ranges
 
 
 def _data_floors(
     settings: JobSettings, history: History, replayed: Sequence[Checkpoint]
 ) -> Mapping[DataPartition, int]:
-    """None of a partition whose senders have all ended: nothing more comes."""
-    begins: dict[DataPartition, list[int]] = {partition: [] for partition in settings.graph.data_partitions()}
+    """None of a partition whose senders have all ended, nothing more comes; nor of one that the first does not know."""
+    begins: dict[DataPartition, list[int]] = {
+        partition: [] for partition in settings.graph.data_partitions() if _knows(replayed[0], partition)
+    }
     opens = {checkpoint.id for checkpoint in replayed}
     for checkpoint in history.checkpoints.values():
         for receiver, snapshot in checkpoint.subtasks.items():
@@ -105,3 +107,10 @@ def _data_floors(
                 needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint.id in opens]
                 begins.get(DataPartition(position.sender.operator, receiver), []).extend(needed)
     return {partition: min(needed) for partition, needed in begins.items() if needed}
+
+
+def _knows(checkpoint: Checkpoint, partition: DataPartition) -> bool:
+    """Whether it says where the partition is read on: not where an operator was added since, and not where it was
+    derived for another parallelism, whose channels begin anew."""
+    there = partition.receiver in checkpoint.subtasks and checkpoint.operator(partition.upstream) is not None
+    return there and checkpoint.header.rescaled_from == NO_CHECKPOINT

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pytest
 
+import penstock
 from penstock.coordinator import truncation
 from penstock.coordinator.protocol.effects import Truncate
+from penstock.coordinator.protocol.inputs import Restore
+from penstock.coordinator.protocol.retention import REPLAY_STEPS
+from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.truncation import EVERY_S, STATUS_EVERY_S, STATUS_KEPT, Truncation
 from penstock.schemas.errors import BrokerUnreachable
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import JobSettings, OperatorSettings
+from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition
+
+from .jobs import wait_until
 
 SETTINGS = JobSettings("job", (OperatorSettings("op", 1),))
 S0 = SubtaskId("op", 0)
@@ -129,3 +137,52 @@ def test_the_newest_of_the_status_topic_stay(rig: Rig) -> None:
     rig.pass_s(2 * STATUS_EVERY_S)
     there = rig.transport.offsets([STATUS])[STATUS]
     assert there.end - there.begin == STATUS_KEPT
+
+
+# ---- a whole job
+
+
+class Busy(penstock.OperatorCoordinator):
+    """Sends as long as somebody runs; notes what it goes back to."""
+
+    went_back_to: ClassVar[list[int]] = []
+
+    def execution_attempt_ready(self, subtask: int, attempt: int, gateway: penstock.Gateway) -> None:
+        self.context.call_every(0.005, lambda: gateway.send_event(b"event"))
+
+    def reset_to_checkpoint(self, checkpoint_id: int, state: object) -> None:
+        self.went_back_to.append(checkpoint_id)
+
+
+class Idle(penstock.Subtask):
+    def handle_operator_event(self, event: bytes) -> None:
+        pass
+
+
+def busy_job(**settings: Any) -> penstock.Job:
+    job = penstock.Job("job", checkpoint=penstock.CheckpointSettings(interval=0.05), **settings)
+    job.operator("op", coordinator=Busy, subtask=Idle, parallelism=1)
+    return job
+
+
+def test_a_job_keeps_its_window_and_can_go_back_to_where_that_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(truncation, "EVERY_S", 0.05)
+    window_s = 0.5
+    transport = MemoryTransport(MemoryBroker())
+    with LocalJob(busy_job(replay_retention=window_s), transport) as running:
+        wait_until(lambda: transport.offsets([EVENTS])[EVENTS].begin > 100, "the log is truncated")
+        running.client.stop()
+        kept = running.client.history()
+    begins = min(kept.checkpoints)
+    assert kept.last is not None
+    times = {n: checkpoint.header.completed_at_ms for n, checkpoint in kept.checkpoints.items()}
+    assert times[kept.last_id] - times[begins] >= 1000 * window_s
+    assert len(kept.checkpoints) <= 2 + REPLAY_STEPS + 2
+    there = transport.offsets([EVENTS, ACKS])
+    assert there[EVENTS].begin <= kept.checkpoints[begins].subtasks[S0].event_position
+    assert there[ACKS].begin <= kept.checkpoints[begins].inbox_position
+    options = CoordinatorOptions(restore=Restore.CHECKPOINT, restore_checkpoint=begins)
+    Busy.went_back_to.clear()
+    with LocalJob(busy_job(replay_retention=window_s), transport, options) as running:
+        running.wait_for(lambda status: status.last_completed > kept.last_id, 20)
+    assert Busy.went_back_to == [begins]

@@ -189,7 +189,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "truncates-one-too-far": Mutant(
         "section 7.9: logs are truncated below the last completed checkpoint's positions, never above",
-        (Edit(retention, "events[subtask] = min(needed)", "events[subtask] = min(needed) + 1"),),
+        (Edit(retention, "events[subtask] = min(", "events[subtask] = 1 + min("),),
         "retention-no-window",
     ),
     "discards-the-last-one": Mutant(

@@ -180,7 +180,7 @@ QUERY_MUTANTS: dict[str, Mutant] = {
         (
             Edit(
                 retention,
-                "return positions + ranges if positions else []",
+                "return positions + ranges",
                 "return positions",
             ),
         ),

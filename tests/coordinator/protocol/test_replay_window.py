@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.history import History, keyed
+from penstock.coordinator.protocol.history import History, Keyed, keyed
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import REPLAY_STEPS, beginnings, truncation, window_of
 from penstock.schemas.checkpoints import (
@@ -21,11 +21,12 @@ from penstock.schemas.checkpoints import (
     SubtaskSnapshot,
 )
 from penstock.schemas.errors import ConfigurationError
+from penstock.schemas.graph import DataPartition, InputSettings, Partitioning
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
 from penstock.schemas.state import Segment
 
-from .driver import S0, S1, Script
+from .driver import S0, S1, Script, channel, open_from
 
 RETAINED = 2
 STEP_S = 10.0
@@ -100,6 +101,54 @@ def test_without_a_window_nothing_is_kept_for_replays() -> None:
 def test_a_window_that_is_none_is_refused(wrong: object) -> None:
     with pytest.raises(ConfigurationError, match="replay_retention"):
         JobSettings("job", (OperatorSettings("op", 1),), replay_retention=wrong)  # type: ignore[arg-type]
+
+
+# ---- what the first checkpoint of the window knows nothing of
+
+
+def taken(n: int, seconds: int, *operators: str, rescaled_from: int = -1) -> list[Keyed]:
+    """A checkpoint of one subtask of each operator, at positions of its id; b takes the records of a."""
+    parts = []
+    for at, name in enumerate(operators):
+        channels = (channel(SubtaskId("a", 0), open_from(n, (1, 0))),) if name == "b" and rescaled_from < 0 else ()
+        parts.append(CheckpointPart(n, at, name, (SubtaskSnapshot(0, 0, 1, 0, 0, None, n, (), 0, 0, channels, False),)))
+    of = tuple(OperatorSnapshot(name, 1, None, n) for name in operators)
+    ms = 1000 * seconds
+    return keyed(
+        *parts,
+        CheckpointCompleted(1, n, False, ms, ms, len(parts), of, n, (), 0, rescaled_from=rescaled_from),
+    )
+
+
+def floors_of(*checkpoints: list[Keyed]) -> effects.Truncate:
+    a = OperatorSettings("a", 1)
+    b = OperatorSettings("b", 1, inputs=(InputSettings("a", Partitioning.FORWARD),))
+    history = History.of(keyed(EpochClaimed(1, -1, 0, 0, {}, "i", "why")))
+    for records in checkpoints:
+        history.apply(records)
+    floors = truncation(JobSettings("job", (a, b), replay_retention=10), history)
+    assert floors is not None
+    return floors
+
+
+A, B = SubtaskId("a", 0), SubtaskId("b", 0)
+INTO_B = DataPartition("a", B)
+
+
+def test_of_an_operator_that_was_added_within_the_window_everything_is_kept() -> None:
+    floors = floors_of(taken(1, 0, "a"), taken(2, 5, "a", "b"), taken(3, 12, "a", "b"))
+    assert (floors.events, floors.data, floors.acks) == ({A: 1}, {}, 1)
+
+
+def test_of_channels_that_began_anew_within_the_window_everything_is_kept() -> None:
+    """They did so with another parallelism: the checkpoint that was derived for it names none."""
+    floors = floors_of(taken(1, 0, "a", "b"), taken(2, 1, "a", "b", rescaled_from=1), taken(3, 12, "a", "b"))
+    assert (floors.events, floors.data) == ({A: 2, B: 2}, {})
+
+
+def test_once_the_window_has_passed_that_they_are_truncated_as_the_others() -> None:
+    floors = floors_of(taken(1, 0, "a"), taken(2, 5, "a", "b"), taken(3, 16, "a", "b"))
+    assert (floors.events, floors.data, floors.acks) == ({A: 2, B: 2}, {INTO_B: 2}, 1)
 
 
 # ---- the arithmetic
