@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..dashboard import words
+from ..dashboard.model import totals_of
 from ..schemas.status import JobStatus
 from .console import Console
 
@@ -24,9 +25,8 @@ SUBTASKS_SHOWN = 32
 
 def headline(status: JobStatus) -> str:
     """One line about the whole job."""
-    sent = sum(s.sent for o in status.operators for s in o.subtasks)
-    handled = sum(s.handled for o in status.operators for s in o.subtasks)
-    live = sum(s.phase == "running" for o in status.operators for s in o.subtasks)
+    totals = [totals_of(operator) for operator in status.operators]
+    sent, handled, live = sum(t.sent for t in totals), sum(t.handled for t in totals), sum(t.running for t in totals)
     total = sum(o.parallelism for o in status.operators)
     events = (
         f", events of this epoch {sent} sent {handled} handled" if status.state in ("running", "failing-over") else ""

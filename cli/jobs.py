@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..coordinator.costs import Cost, JobOnBroker, jobs_on
+from ..dashboard.model import totals_of
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected
@@ -77,7 +78,7 @@ def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
 def _doing(status: JobStatus | None) -> tuple[str, str, str]:
     if status is None:
         return "-", "-", "-"
-    running = sum(subtask.phase == "running" for operator in status.operators for subtask in operator.subtasks)
+    running = sum(totals_of(operator).running for operator in status.operators)
     subtasks = sum(operator.parallelism for operator in status.operators)
     return f"{running}/{subtasks}", str(status.epoch), str(status.last_completed)
 

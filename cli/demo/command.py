@@ -27,6 +27,7 @@ from ..connect import (
     connection,
 )
 from ..console import Console
+from ..dashboard import DashboardPortOption, dashboard_served
 from ..display import Display
 from ..exits import Exit
 from ..signals import interrupts_caught
@@ -66,6 +67,7 @@ def demo(
     prefix: PrefixOption = DEFAULT_PREFIX,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    dashboard_port: DashboardPortOption = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object on stdout at the end, all else on stderr.")
     ] = False,
@@ -95,7 +97,7 @@ def demo(
         for line in work.left_out:
             console.say(line)
         where = kafka.ready()
-        run = _Run(name, prefix, folder, work, subtasks, seed, kill_every, metrics_port)
+        run = _Run(name, prefix, folder, work, subtasks, seed, kill_every, metrics_port, dashboard_port)
         outcome = run.on(where, console)
     outcome.seconds = time.monotonic() - began
     tell(console, outcome)
@@ -151,6 +153,7 @@ class _Run:
     seed: int
     kill_every_s: float | None
     metrics_port: int | None
+    dashboard_port: int | None
 
     def on(self, where: Connection, console: Console) -> Outcome:
         from ... import spark_integration  # loads pyspark
@@ -176,6 +179,7 @@ class _Run:
                 spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
             ) as handle,
             metrics_served(self.metrics_port, handle.status, display.say, handle.numbers),
+            dashboard_served(self.dashboard_port, handle.status, display.say),
         ):
             display.say(f"job {self.name}: {self.subtasks} subtasks, checkpoints every 0.5 s")
             injector = Injector(

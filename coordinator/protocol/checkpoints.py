@@ -346,6 +346,7 @@ def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
         if slot.subtask in pending.acks:
             continue
         if pending.id > n:
+            pending.times.acked_at[slot.subtask] = job.now
             _acknowledged(pending, slot.subtask, end)
         else:  # a savepoint that its end comes too late for
             abort(job, pending, f"{slot.subtask} has finished since", countable=False)

@@ -148,3 +148,15 @@ def test_a_status_of_thousands_fits_a_record_with_its_totals_and_those_in_troubl
     assert len(told.subtasks) == SUBTASKS_TOLD and told.parallelism == 10_000 and told.totals == operator.totals
     assert [s.subtask for s in told.subtasks if s.phase == "absent"] == [5_000]
     assert decode(encoded(large, 1_000)).operators[0].subtasks == ()  # type: ignore[union-attr]
+
+
+def test_one_that_finishes_while_a_checkpoint_is_under_way_is_told_as_safe() -> None:
+    script = Script.running(checkpoint={"max_concurrent": 2})
+    first, second = script.trigger(), script.trigger()
+    script.read(script.task(S1).finished())
+    script.acknowledge(first, S1)
+    script.read(script.task(S1).ack(first, finished=True))
+    script.read(script.task(S0).ack(second))
+    told = {c.checkpoint_id: c for c in checkpoints_of(script)}[second]
+    assert (told.outcome, told.acked) == ("completed", 2)
+    assert all(times.acked_ms >= 0 for times in told.subtasks)
