@@ -11,11 +11,14 @@ from ..schemas.errors import JobRefused, TransportError, UnreadableRecord
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
+from ..schemas.user_codec import learn
+from ..schemas.user_schemas import Subject
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
 from ..transport.state_storage import StateStorage
+from .host import CoordinatorSpec
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
-from .protocol.history import Keyed
+from .protocol.history import History, Keyed
 from .protocol.inputs import Begin, Offsets, Restore
 from .redistribution import Redistribution, StateSpec
 from .state_owner import check_state_owner
@@ -76,6 +79,16 @@ def read_log(job: str, transport: Transport, partition: Partition, timeout_s: fl
     return [_readable(job, record) for record in transport.read_all(partition, timeout_s)]
 
 
+def learn_schemas(specs: Mapping[str, StateSpec], begin: Begin) -> None:
+    """Lets the codecs of coordinators read what was written under the schemas that the checkpoint log names."""
+    for used in History.of(begin.log).schemas.values():
+        spec = specs.get(used.operator)
+        if spec is not None and used.subject == Subject.STATE:
+            learn(spec.state_codec, used.schema)
+        if isinstance(spec, CoordinatorSpec) and used.subject == Subject.EVENTS:
+            learn(spec.codec, used.schema)
+
+
 def check_may_start(
     settings: JobSettings,
     transport: Transport,
@@ -94,7 +107,9 @@ def check_may_start(
         return  # an open transaction may hide the log's end until a claim aborts it
     storage = StateStorage(settings.state_storage, settings.topics.root)
     check_state_owner(settings, transport, storage, _LOOK_TIMEOUT_S)
-    for effect in CoordinatorCore(settings, "only looking").handle(begin, time.monotonic()):
+    decided = CoordinatorCore(settings, "only looking").handle(begin, time.monotonic())
+    learn_schemas(coordinators or {}, begin)
+    for effect in decided:
         if isinstance(effect, Redistribute) and coordinators is not None:
             Redistribution(settings, coordinators, storage, "").try_out(effect)
 

@@ -235,6 +235,7 @@ class CoordinatorRuntime:
         self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
         claim_states(settings, self._transport, self._storage, deadline_s)
         begin = self._begin()
+        opening.learn_schemas(self._specs, begin)
         for operator in settings.operators:
             if operator.has_coordinator:
                 self._hosts[operator.name] = OperatorHost(

@@ -16,6 +16,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .schemas.versions import RELEASE
+
 if TYPE_CHECKING:
     from . import audit, broker, sinks, spark_integration, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     from .schemas.user_codec import AvroCodec, BytesCodec, Codec, DataclassCodec, JsonCodec
     from .subtask_client.api import Context, Finished, Idle, Progress, Subtask
 
-__version__ = "0.1.0"
+
+__version__ = RELEASE
 
 _HOME = {
     "CheckpointResult": "coordinator.api",

@@ -16,7 +16,8 @@ from .schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from .schemas.graph import Graph, InputSettings, Partitioning
 from .schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Rescale, RestartStrategy
 from .schemas.topics import DEFAULT_PREFIX, TopicNames
-from .schemas.user_codec import Codec, CodecSpec, codec_for
+from .schemas.user_codec import Codec, CodecSpec, codec_for, recorded_as
+from .schemas.user_schemas import Subject, UserSchema
 from .subtask_client.api import Subtask
 from .subtask_client.routing import FieldKey, KeyFunction
 
@@ -267,6 +268,7 @@ class Job:
             state_storage=self.state_storage,
             max_parallelism=self.max_parallelism,
             replay_retention=self.replay_retention,
+            schemas=tuple(schema for operator in self.operators.values() for schema in _schemas_of(operator)),
         )
 
     @property
@@ -303,6 +305,16 @@ def _rescale(name: str, given: object) -> Rescale:
     raise ConfigurationError(
         f"rescale of operator {name!r} must be 'list', 'keyed', or a function of (states, parallelism), not {given!r}"
     )
+
+
+def _schemas_of(operator: Operator) -> list[UserSchema]:
+    codecs = {
+        Subject.EVENTS: operator.codec,
+        Subject.STATE: operator.state_codec,
+        Subject.OUTPUT: operator.output_codec,
+    }
+    texts = {subject: recorded_as(codec) for subject, codec in codecs.items()}
+    return [UserSchema(operator.name, subject, text) for subject, text in texts.items() if text is not None]
 
 
 def _no_subtask(name: str) -> Subtask:

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from .ids import NO_ATTEMPT, SubtaskId
 from .state import ChannelPosition, Segment, Sender, StateHandle
+from .versions import UNSAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +17,14 @@ class RunStarted:
 
     run: Annotated[str, "id of the run, unique"]
     host: Annotated[str, "where the runner runs, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaDigest:
+    """Under which Avro schema an instance writes."""
+
+    subject: Annotated[str, "events, state or output"]
+    digest: Annotated[str, "name of the schema, as in the checkpoint log"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +39,9 @@ class Hello:
     host: Annotated[str, "where the instance runs, for people"]
     previous: Annotated[int, "newest attempt that this instance has been; -1: none"] = NO_ATTEMPT
     parallelism: Annotated[int, "how many subtasks its operator has, as the instance was told; 0: not said"] = 0
+    protocol: Annotated[int, "version of the protocol that it speaks; 1: it does not say"] = UNSAID
+    release: Annotated[str, "its release of Penstock, for people"] = ""
+    schemas: Annotated[tuple[SchemaDigest, ...], "Avro schemas under which it writes"] = ()
 
     @property
     def subtask_id(self) -> SubtaskId:
@@ -88,6 +100,14 @@ class Failed:
 
     sender: Annotated[Sender, "the attempt"]
     cause: Annotated[str, "the error, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The attempt cannot work with this coordinator, whoever tries again: the job fails with this cause."""
+
+    sender: Annotated[Sender, "the attempt"]
+    cause: Annotated[str, "what does not fit, and what to upgrade, for people"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +229,9 @@ class BatchEvents:
     history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
 
 
-FromAttempt = Heartbeat | SnapshotTaken | CheckpointAck | CheckpointDecline | Failed | Finished | OperatorEventFrame
+FromAttempt = (
+    Heartbeat | SnapshotTaken | CheckpointAck | CheckpointDecline | Failed | Refused | Finished | OperatorEventFrame
+)
 """Records that count only while their sender is the current attempt in its current generation."""
 
 FromQuery = BatchWanted | BatchCommitted | BatchEventFrame | BatchEvents

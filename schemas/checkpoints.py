@@ -13,6 +13,7 @@ from typing import Annotated
 from .graph import Partitioning
 from .ids import NO_CHECKPOINT
 from .state import ChannelPosition, Segment, StateHandle
+from .user_schemas import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +170,18 @@ class Forked:
     forked_at_ms: Annotated[int, "wall clock of the copy, milliseconds since 1970"]
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaUsed:
+    """An Avro schema under which payloads of a user's may have been written, and when."""
+
+    operator: Annotated[str, "operator that writes them"]
+    subject: Annotated[str, "events, state or output"]
+    schema: Annotated[str, "the schema in JSON, keys sorted"]
+    first_epoch: Annotated[int, "epoch in which it was first in use"]
+    last_epoch: Annotated[int, "newest epoch in which it was seen in use"]
+    run: Annotated[str, "run in that epoch: its tasks may go on to use it; empty where there was none"]
+
+
 CheckpointLogRecord = (
     EpochClaimed
     | RunClaimed
@@ -178,6 +191,7 @@ CheckpointLogRecord = (
     | CommandExecuted
     | JobFinished
     | Forked
+    | SchemaUsed
 )
 """Whatever may stand in the checkpoint log."""
 
@@ -201,6 +215,13 @@ def key_of(record: CheckpointLogRecord) -> str:
             return "finished"
         case Forked():
             return "forked"
+        case SchemaUsed():
+            return schema_key(record.operator, record.subject, digest_of(record.schema))
+
+
+def schema_key(operator: str, subject: str, digest: str) -> str:
+    """The key of a schema that is or was in use."""
+    return f"schema/{operator}/{subject}/{digest}"
 
 
 def checkpoint_key(checkpoint_id: int) -> str:

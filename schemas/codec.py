@@ -17,7 +17,8 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from . import acks, checkpoints, data, events, status
 from .derive import Mapper, avro_schema
-from .errors import UnreadableRecord
+from .errors import UnreadableRecord, WrittenByNewer
+from .versions import RELEASE
 
 Record: TypeAlias = (
     events.EventsRecord | acks.AcksRecord | checkpoints.CheckpointLogRecord | status.StatusRecord | data.DataRecord
@@ -122,7 +123,7 @@ def decode(value: bytes | None) -> Record:
     reader = _readers().get(value[:_HEADER_LENGTH])
     if reader is None:
         fingerprint_hex = value[2:_HEADER_LENGTH][::-1].hex()
-        raise UnreadableRecord(f"written under an unknown schema ({fingerprint_hex}): a newer version wrote it?")
+        raise WrittenByNewer(f"unknown schema ({fingerprint_hex}): written by a newer Penstock than this ({RELEASE})")
     body = io.BytesIO(value)
     body.seek(_HEADER_LENGTH)
     try:

@@ -41,6 +41,8 @@ def _record(cls: type, namespace: str, seen: set[str]) -> dict[str, Any]:
             entry["default"] = f.default
         elif (f.default_factory is not dataclasses.MISSING and f.default_factory in (tuple, list)) or f.default == ():
             entry["default"] = []
+        elif f.default_factory is dict:
+            entry["default"] = {}
         fields.append(entry)
     schema: dict[str, Any] = {"type": "record", "name": cls.__name__, "namespace": namespace, "fields": fields}
     if cls.__doc__ and not cls.__doc__.startswith(cls.__name__ + "("):

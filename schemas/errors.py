@@ -5,6 +5,7 @@
     PenstockError
     ├── ConfigurationError            what the user asked for cannot be: a name, a number, a type
     ├── UnreadableRecord              bytes on a topic that no published schema explains
+    │   └── WrittenByNewer            in our format, under a schema of a later release
     ├── TransportError                the broker, or a log on it
     │   ├── BrokerUnreachable         no answer within the deadline
     │   ├── TopicMissing              a topic (or partition) that must exist does not
@@ -48,6 +49,10 @@ class ConfigurationError(PenstockError, ValueError):
 
 class UnreadableRecord(PenstockError):
     """Bytes that no published schema explains. On a shared topic it is counted and kept out, never a crash."""
+
+
+class WrittenByNewer(UnreadableRecord):
+    """A record in our format under a schema that this release does not know: a newer Penstock wrote it."""
 
 
 class TransportError(PenstockError):

@@ -46,6 +46,27 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Welcome:
+    """Stands before the Start of an instance whose Hello named a version."""
+
+    epoch: Annotated[int, "epoch of the coordinator"]
+    attempt: Annotated[int, "offset of the Hello that is answered"]
+    nonce: Annotated[str, "nonce of that Hello"]
+    protocol: Annotated[int, "version of the protocol that is spoken from here on: the lower one of both sides"]
+    release: Annotated[str, "the coordinator's release of Penstock, for people"]
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSchema:
+    """Stands before a Start: an Avro schema under which the user's payloads may have been written."""
+
+    epoch: Annotated[int, "epoch of the coordinator"]
+    operator: Annotated[str, "operator that writes them"]
+    subject: Annotated[str, "events, state or output"]
+    schema: Annotated[str, "the schema in JSON"]
+
+
+@dataclass(frozen=True, slots=True)
 class Reset:
     """A new generation has begun: a live instance drops its state and says Hello again, in place."""
 
@@ -107,5 +128,15 @@ class Stop:
     superseded: Annotated[bool, "whether another attempt has taken its place: then it leaves by raising"] = False
 
 
-EventsRecord = Start | Reset | EventFrame | TriggerCheckpoint | CheckpointCompleted | CheckpointAborted | Stop
+EventsRecord = (
+    Welcome
+    | WriterSchema
+    | Start
+    | Reset
+    | EventFrame
+    | TriggerCheckpoint
+    | CheckpointCompleted
+    | CheckpointAborted
+    | Stop
+)
 """Whatever may stand in an events partition."""

@@ -13,6 +13,7 @@ from .frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from .graph import Graph, InputSettings, Partitioning
 from .ids import SubtaskId, checked_name
 from .topics import DEFAULT_PREFIX, TopicNames, TopicSpec
+from .user_schemas import UserSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +177,8 @@ class JobSettings:
     """Seconds: of so long the logs are kept, and checkpoints to begin a replay at, beyond what restarts need."""
     batches: bool = False
     """Whether a Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10)."""
+    schemas: tuple[UserSchema, ...] = ()
+    """Under which Avro schemas the user's payloads are written; what has none is not named."""
     graph: Graph = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -220,6 +223,10 @@ class JobSettings:
     @property
     def parallelism(self) -> Mapping[str, int]:
         return {operator.name: operator.parallelism for operator in self.operators}
+
+    def schema_of(self, operator: str, subject: str) -> UserSchema | None:
+        """Under which schema that is written today; None where it has none."""
+        return next((s for s in self.schemas if (s.operator, s.subject) == (operator, subject)), None)
 
     def operator(self, name: str) -> OperatorSettings:
         """The operator of that name; :class:`ConfigurationError` names those there are."""

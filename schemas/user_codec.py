@@ -7,6 +7,7 @@ codec whose schema could not read one of them is refused when it is made, not wh
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import io
 import json
@@ -19,11 +20,14 @@ from .codec import MARKER, header_of
 from .compat import incompatibilities
 from .derive import Mapper, avro_schema
 from .errors import ConfigurationError, UnreadableRecord
+from .user_schemas import JSON, text_of
 
 Schema: TypeAlias = Mapping[str, Any]
 
 _HEADER_LENGTH = len(MARKER) + 8
 _NAMESPACE = "penstock.user"
+_LEARNT_MAX = 256
+"""Schemas that one codec reads, at most: they come from a topic."""
 
 
 @runtime_checkable
@@ -89,7 +93,11 @@ class AvroCodec:
 
     def __init__(self, schema: Schema, previous: Iterable[Schema] = ()) -> None:
         self.name = str(schema.get("name", schema.get("type", "value"))) if isinstance(schema, Mapping) else "value"
+        self.schema = dict(schema)
+        """As it was given."""
         self._schema = self._parsed(schema)
+        self._resolving = copy.deepcopy(self._parsed(schema))
+        _make_defaults_values(self._resolving)
         self._header = header_of(dict(schema))
         self._readers: dict[bytes, Any] = {self._header: None}
         for old in previous:
@@ -101,6 +109,19 @@ class AvroCodec:
                     f" {'; '.join(map(str, problems))}. Give new fields a default, keep types or widen them"
                 )
             self._readers[header_of(dict(old))] = parsed
+
+    def learn(self, text: str) -> bool:
+        """Reads from now on what was written under another schema (in JSON), resolved into its own.
+
+        False, and nothing has changed, where it cannot, or knows that schema already. A schema's fingerprint means the
+        same everywhere, so an instance that others use may learn too; from any thread.
+        """
+        schema = json.loads(text)
+        header = header_of(schema)
+        if header in self._readers or len(self._readers) >= _LEARNT_MAX or incompatibilities(self.schema, schema):
+            return False
+        self._readers[header] = self._parsed(schema)
+        return True
 
     @property
     def schemas(self) -> list[Schema]:
@@ -129,7 +150,7 @@ class AvroCodec:
             if written is None:
                 value = fastavro.schemaless_reader(body, self._schema, None)
             else:
-                value = fastavro.schemaless_reader(body, written, self._schema)
+                value = copy.deepcopy(fastavro.schemaless_reader(body, written, self._resolving))  # defaults are shared
         except Exception as error:  # a garbled body fails in as many ways as a decoder has branches
             raise UnreadableRecord(f"expected Avro {self.name!r}, found a body that is none: {error!r}") from error
         if body.tell() != len(data):
@@ -143,7 +164,8 @@ class AvroCodec:
             )
         raise UnreadableRecord(
             f"expected Avro {self.name!r}, found a schema not known here (fingerprint"
-            f" {data[2:_HEADER_LENGTH][::-1].hex()}): name the version that wrote it in previous=[...]"
+            f" {data[2:_HEADER_LENGTH][::-1].hex()}), and none that the job has recorded: name the version that"
+            " wrote it in previous=[...]"
         )
 
     @staticmethod
@@ -155,6 +177,18 @@ class AvroCodec:
 
     def __repr__(self) -> str:
         return f"AvroCodec({self.name!r})"
+
+
+def _make_defaults_values(schema: Any) -> None:
+    """In place: the library gives a default as JSON has it, which is a text where bytes are meant."""
+    if isinstance(schema, dict):
+        default, kind = schema.get("default"), schema.get("type")
+        first = kind[0] if isinstance(kind, list) and kind else kind
+        first = first["type"] if isinstance(first, dict) else first
+        if isinstance(default, str) and first in ("bytes", "fixed"):
+            schema["default"] = default.encode("latin-1")
+    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _make_defaults_values(inner)
 
 
 class DataclassCodec:
@@ -221,6 +255,25 @@ def codec_for(spec: CodecSpec) -> Codec:
         f"{spec!r} is no codec: use None (bytes), 'json', a dataclass, an Avro schema, or an object with encode and"
         " decode"
     )
+
+
+def recorded_as(codec: Codec) -> str | None:
+    """The codec's Avro schema as text, "json" for JSON, None where nothing is known of what it writes."""
+    match codec:
+        case JsonCodec():
+            return JSON
+        case AvroCodec():
+            return text_of(codec.schema)
+        case DataclassCodec():
+            return text_of(codec.avro.schema)
+        case _:
+            return None
+
+
+def learn(codec: Codec, text: str) -> bool:
+    """As :meth:`AvroCodec.learn`, where the codec has a schema."""
+    avro = codec.avro if isinstance(codec, DataclassCodec) else codec
+    return isinstance(avro, AvroCodec) and text != JSON and avro.learn(text)
 
 
 def _shown(data: bytes) -> str:

@@ -7,13 +7,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ..schemas.acks import SchemaDigest
 from ..schemas.errors import ConfigurationError, PenstockError, StateError, SubtaskError, UnreadableRecord
 from ..schemas.events import Start
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.texts import recordable, told
-from ..schemas.user_codec import BytesCodec, Codec
+from ..schemas.user_codec import BytesCodec, Codec, CodecSpec, codec_for, learn, recorded_as
+from ..schemas.user_schemas import JSON, Subject, digest_of
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
 from .metrics import Metrics
 from .rows import RowFeed, RowSource, refuse_position
@@ -26,6 +28,13 @@ _FRAMES_MAX = 8
 def _decoder(codec: Codec) -> Callable[[bytes], Any] | None:
     """None where there is nothing to decode."""
     return None if isinstance(codec, BytesCodec) else codec.decode
+
+
+def digests_of(codec: CodecSpec, state_codec: CodecSpec, output_codec: CodecSpec) -> tuple[SchemaDigest, ...]:
+    """The Avro schemas that these write under, by name; what has none is left out."""
+    codecs = {Subject.EVENTS: codec, Subject.STATE: state_codec, Subject.OUTPUT: output_codec}
+    texts = {subject: recorded_as(codec_for(spec)) for subject, spec in codecs.items()}
+    return tuple(SchemaDigest(s, digest_of(text)) for s, text in texts.items() if text not in (None, JSON))
 
 
 def cause_of(error: BaseException) -> str:
@@ -59,6 +68,7 @@ class Host:
         self._settings, self._subtask, self._factory = settings, subtask, factory
         self._codec, self._state_codec, self._storage = codec, state_codec, storage
         self._send_bytes, self._emit, self._log = send, emit, log
+        self._input_codecs = input_codecs
         self._decode = _decoder(codec)
         self._decode_record = {upstream: _decoder(codec) for upstream, codec in input_codecs.items()}
         self._feed = None if rows is None else RowFeed(rows)
@@ -107,6 +117,13 @@ class Host:
         self._object.open(self._context)
         if start.checkpoint_id != NO_CHECKPOINT:
             self._object.restore_state(start.checkpoint_id, state)
+
+    def learn(self, operator: str, subject: str, schema: str) -> None:
+        """Reads from now on what was written under that schema, where a codec of this subtask's is meant."""
+        own: dict[str, Codec] = {Subject.EVENTS: self._codec, Subject.STATE: self._state_codec}
+        codec = self._input_codecs.get(operator) if subject == Subject.OUTPUT else own.get(subject)
+        if codec is not None:
+            learn(codec, schema)
 
     def handle(self, events: list[bytes], steps: Steps) -> None:
         """The one hot loop: beside the user's handler it does nothing but count (in ``steps.done``)."""

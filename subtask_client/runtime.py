@@ -24,7 +24,7 @@ from ..transport.state_storage import StateStorage
 from .alignment_clock import AlignmentClock
 from .api import Finished, Idle, Progress, Subtask
 from .emitting import Emitter
-from .hosting import Host, cause_of
+from .hosting import Host, cause_of, digests_of
 from .incoming import Incoming
 from .outgoing import Outgoing
 from .protocol import effects as do
@@ -118,6 +118,7 @@ class SubtaskRuntime:
                 receivers=tuple(graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
                 parallelism=settings.operator(subtask.operator).parallelism,
+                schemas=digests_of(codec, state_codec, output_codec),
             )
         )
         self._core_lock = threading.Lock()
@@ -185,6 +186,8 @@ class SubtaskRuntime:
                 return SubtaskOutcome(Ending.STOPPED, reason)
             case Departure.FINISHED:
                 return SubtaskOutcome(Ending.FINISHED, reason)
+            case Departure.REFUSED:
+                return SubtaskOutcome(Ending.STOPPED, reason)
             case Departure.SUPERSEDED:
                 raise Superseded(reason)
             case Departure.NO_START:
@@ -347,6 +350,8 @@ class SubtaskRuntime:
                         "notify_checkpoint_aborted", f"told that checkpoint {n} was aborted",
                         partial(self._host.notify_aborted, n), on.Notified(n),
                     )  # fmt: skip
+                case do.LearnSchema():
+                    self._host.learn(effect.operator, effect.subject, effect.schema)
                 case do.CloseUser():
                     self._steps.enter("closing")
                     self._host.close()

@@ -6,11 +6,12 @@ from dataclasses import replace
 
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
-from ...schemas.events import Reset, Stop
+from ...schemas.events import Reset, Stop, Welcome
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
-from . import commands, failover, inbox
-from .effects import Append, CallReady
+from ...schemas.versions import UNSAID, Versions
+from . import commands, failover, inbox, payload_schemas
+from .effects import Append, CallReady, Ending
 from .gateway import Gateway
 from .history import keyed
 from .starts import handled_before, start_of
@@ -86,11 +87,29 @@ def answer_hellos(job: JobState) -> bool:
             stop(job, waiting.offset, waiting.hello, "the subtask has finished")
         elif job.now < slot.start_not_before:
             continue
+        elif (reason := _refusal(job, waiting.hello)) is not None:
+            stop(job, waiting.offset, waiting.hello, reason)
+            job.due_end = job.due_end or (Ending.FAILED, reason)  # whoever comes next is no other: one clear end
+        elif due := payload_schemas.seen(job, waiting.hello):
+            job.commit(due, lambda _: None)
+            return True  # it is answered when that stands
         else:
             _start(job, slot, waiting)
         del job.hellos[subtask]
         acted = True
     return acted
+
+
+def _refusal(job: JobState, hello: Hello) -> str | None:
+    """Why this instance and this coordinator cannot work together; None: they can (protocol, section 12)."""
+    own = job.versions
+    if hello.protocol <= own.protocol and own.refuses(hello.protocol):  # a newer instance decides itself
+        theirs = Versions(hello.protocol, 0, hello.release)
+        return (
+            f"subtask {hello.subtask_id} of job {job.settings.name} runs {theirs.told()}, and the coordinator"
+            f" {own.told()}, which serves protocol {own.oldest} and above: upgrade the tasks first"
+        )
+    return payload_schemas.refusal(job, hello)
 
 
 def superseded_by(job: JobState, hello: Hello) -> int | None:
@@ -194,6 +213,11 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
         epoch_begin=slot.begin_position,
         data_positions=_data_positions(job, slot, snapshot),
     )
+    if waiting.hello.protocol != UNSAID:
+        spoken = job.versions.spoken_with(waiting.hello.protocol)
+        welcome = Welcome(epoch.number, waiting.offset, waiting.hello.nonce, spoken, job.versions.release)
+        job.emit(Append(subtask, welcome))
+        job.emit(*(Append(subtask, schema) for schema in payload_schemas.told_before(job, waiting.hello)))
     job.emit(Append(subtask, start))
     if job.has_coordinator(subtask.operator):
         job.emit(CallReady(subtask.operator, subtask.index, waiting.offset, slot.stream))

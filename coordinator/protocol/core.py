@@ -31,6 +31,7 @@ from ...schemas.acks import (
     Heartbeat,
     Hello,
     OperatorEventFrame,
+    Refused,
     RunStarted,
     SnapshotTaken,
 )
@@ -39,6 +40,7 @@ from ...schemas.events import Reset
 from ...schemas.frames import RECORD_BYTES_MAX
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
+from ...schemas.versions import CURRENT, Versions
 from . import attempts, batch_inbox, batches, checkpoints, commands, failover, inbox, recovery, sending
 from .effects import Append, AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
 from .history import keyed
@@ -74,9 +76,15 @@ _OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.ST
 class CoordinatorCore:
     """Everything a job's coordinator decides. ``job`` may be read at any time between two calls."""
 
-    def __init__(self, settings: JobSettings, instance: str, record_bytes_max: int = RECORD_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        settings: JobSettings,
+        instance: str,
+        record_bytes_max: int = RECORD_BYTES_MAX,
+        versions: Versions = CURRENT,
+    ) -> None:
         budget, clock = RestartBudget(settings.restart), LogClock(settings.heartbeat_interval)
-        self.job = JobState(settings, instance, budget, clock, room_in(settings, record_bytes_max))
+        self.job = JobState(settings, instance, budget, clock, room_in(settings, record_bytes_max), versions)
 
     def handle(self, event: Input, now: float) -> list[Effect]:
         """What to do about ``event`` at monotonic second ``now``.
@@ -283,6 +291,8 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
             checkpoints.decline(job, slot, record)
         case Failed():
             failover.fail_attempt(job, slot.subtask, record.cause)
+        case Refused():
+            job.due_end = (Ending.FAILED, record.cause)
         case Finished():
             attempt.finished = True
             job.next_trigger_at = job.now  # a checkpoint that contains the end need not wait for the interval

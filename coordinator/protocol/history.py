@@ -21,6 +21,7 @@ from ...schemas.checkpoints import (
     JobFinished,
     OperatorSnapshot,
     RunClaimed,
+    SchemaUsed,
     SubtaskSnapshot,
     checkpoint_key,
     key_of,
@@ -92,6 +93,8 @@ class History:
         """Checkpoints that are neither completed nor aborted yet, by id."""
         self.forked: Forked | None = None
         """Where the history was copied from; None where it is the job's own from its beginning."""
+        self.schemas: dict[str, SchemaUsed] = {}
+        """Avro schemas of the user's that something which can be restored was written under, by key."""
         self._parts: dict[int, dict[int, CheckpointPart]] = {}
 
     @classmethod
@@ -130,6 +133,8 @@ class History:
                     self._prepare(record)
                 case Forked():
                     self.forked = record
+                case SchemaUsed():
+                    self.schemas[key] = record
 
     def _claim(self, record: EpochClaimed) -> None:
         self.epoch = record.epoch
@@ -187,6 +192,8 @@ class History:
             self.prepared.pop(int(rest), None)
         elif kind == "command":
             self.executed.pop(int(rest), None)
+        elif kind == "schema":
+            self.schemas.pop(key, None)
 
     def outdated(self, retained: int, completing: int, *, savepoint: bool) -> list[int]:
         """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""

@@ -23,7 +23,7 @@ from ...schemas.graph import InputSettings, Partitioning
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings
 from ...schemas.state import OPEN_END, Sender
-from . import attempts, batches, commands, inbox, rescaling
+from . import attempts, batches, commands, inbox, payload_schemas, rescaling
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .history import Checkpoint, History, Keyed, keyed
@@ -47,6 +47,7 @@ def begin(job: JobState, begin: Begin) -> None:
             _check_fits(job, restored.id, restored.header.operators)
         _check_keys(job, restored)
         _check_positions(job, restored, begin)
+        payload_schemas.check(job, restored.id, restored)
         rescaling.check(job, restored)
     if begin.restore is Restore.LATEST:
         _check_prepared(job)
@@ -134,6 +135,7 @@ def _check_prepared(job: JobState) -> None:
                 " does not read. Start with the operator as it was, or with --fresh"
             )
         _check_fits(job, n, prepared.header.operators)
+        payload_schemas.check(job, n, prepared)
 
 
 def _check_driver(job: JobState, n: int, *, by_query: bool) -> None:
@@ -252,7 +254,9 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
     aborted = history.undecided(but=NO_CHECKPOINT) if job.aborts_prepared else []
     job.aborts_prepared = False
-    job.commit([*keyed(claimed), *derived, *run, *aborted], lambda done: _claimed(job, first, done), looks_at_ends=True)
+    schemas = payload_schemas.claimed(job, claimed.epoch)
+    records = [*keyed(claimed), *derived, *run, *aborted, *schemas]
+    job.commit(records, lambda done: _claimed(job, first, done), looks_at_ends=True)
 
 
 def _claimed(job: JobState, first_id: int, committed: Committed) -> None:

@@ -18,6 +18,7 @@ from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import Sender, StateHandle
+from ...schemas.versions import CURRENT, Versions
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
 from .gateway import Gateway
 from .history import Checkpoint, History, Keyed
@@ -277,6 +278,8 @@ class JobState:
     restarts: RestartBudget
     clock: LogClock
     room: Room = field(default_factory=Room)
+    versions: Versions = CURRENT
+    """What it speaks."""
     phase: Phase = Phase.NEW
     now: float = 0.0
     """Monotonic seconds of the input being handled."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schemas.acks import Hello
+from ...schemas.acks import Hello, SchemaDigest
 from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from ...schemas.ids import SubtaskId
+from ...schemas.versions import CURRENT, Versions
 
 RECORD_HEADROOM_BYTES = 4 * 1024
 """What a frame takes above its events' bytes, generously: sender, counts, schema header, the log's own overhead."""
@@ -32,6 +33,21 @@ class CoreConfig:
     unaligned: bool = False
     parallelism: int = 0
     """Of its operator; 0: not known."""
+    schemas: tuple[SchemaDigest, ...] = ()
+    """Under which Avro schemas it writes the user's payloads."""
+    versions: Versions = CURRENT
 
     def hello(self, nonce: str, previous: int) -> Hello:
-        return Hello(*self.subtask, self.run, nonce, self.task, self.host, previous, self.parallelism)
+        own = self.versions
+        return Hello(
+            *self.subtask,
+            self.run,
+            nonce,
+            self.task,
+            self.host,
+            previous,
+            self.parallelism,
+            protocol=own.protocol,
+            release=own.release,
+            schemas=self.schemas,
+        )

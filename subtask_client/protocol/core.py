@@ -30,10 +30,13 @@ from ...schemas.events import (
     Start,
     Stop,
     TriggerCheckpoint,
+    Welcome,
+    WriterSchema,
 )
 from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.state import Segment, Sender
+from ...schemas.versions import UNSAID
 from . import acking, alignment, ending, hello, loss, notices, records
 from . import effects as do
 from . import inputs as on
@@ -59,6 +62,10 @@ class SubtaskCore:
         """Offset of the last Hello; None while that is unknown."""
         self.previous = NO_ATTEMPT
         """The newest attempt it has been; the next Hello names it."""
+        self.spoken = UNSAID
+        """Version of the protocol that the coordinator which welcomed the last Hello speaks."""
+        self.welcomed_by = ""
+        """Its release of Penstock, for people."""
         self.epoch_seen = -1
         """Highest epoch read; records of lower ones are ignored. Never falls."""
         self.position = 0
@@ -256,6 +263,10 @@ class SubtaskCore:
                 return hello.start(self, offset, record)
             case Stop():
                 return hello.stop(self, record)
+            case Welcome():
+                return hello.welcome(self, record)
+            case WriterSchema():
+                return [do.LearnSchema(record.operator, record.subject, record.schema)]
         running = self.running
         if running is None:
             return self.drop(Dropped.BEFORE_START)

@@ -155,6 +155,16 @@ class Report:
     error: SubtaskError
 
 
+@dataclass(frozen=True, slots=True)
+class LearnSchema:
+    """The user's payloads may have been written under this Avro schema: let the codec read it."""
+
+    operator: str
+    subject: str
+    schema: str
+    """In JSON."""
+
+
 class Departure(StrEnum):
     """Why an instance leaves."""
 
@@ -162,6 +172,8 @@ class Departure(StrEnum):
     FINISHED = "finished"
     SUPERSEDED = "superseded"
     NO_START = "no start"
+    REFUSED = "refused"
+    """It cannot work with this coordinator, and neither could another in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +196,7 @@ Effect = (
     | WriteHello
     | Write
     | WriteHeartbeat
+    | LearnSchema
     | CloseUser
     | StoreState
     | DropState

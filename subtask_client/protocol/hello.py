@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...schemas.events import EventsRecord, Start, Stop
+from ...schemas.acks import Refused
+from ...schemas.events import EventsRecord, Start, Stop, Welcome
+from ...schemas.state import Sender
+from ...schemas.versions import UNSAID, Versions
 from . import effects as do
 from .effects import Departure, Effect
 from .phases import Phase, Turn
@@ -38,6 +41,7 @@ def look_at(core: SubtaskCore, offset: int, record: EventsRecord | None) -> list
 
 def say(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
     core.turn(Turn.HELLO)
+    core.spoken, core.welcomed_by = UNSAID, ""
     core.looking, core.lost, core.hello_failed = None, None, False
     core.previous = core.previous if core.attempt is None else core.attempt
     core.nonce, core.attempt, core.foreign_attempt, core.position = nonce, None, -1, end
@@ -79,12 +83,46 @@ def start(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
             return core.drop(Dropped.STALE_START)
         if core.foreign_attempt > start.attempt:
             return core.superseded_by(core.foreign_attempt)
+        if (reason := _refusal(core)) is not None:
+            return _refuse(core, start, reason)
         return _begin(core, offset, start)
     if core.attempt is None and start.attempt > core.previous:
         core.foreign_attempt = max(core.foreign_attempt, start.attempt)
     elif core.attempt is not None and start.attempt > core.attempt:
         return core.superseded_by(start.attempt)
     return core.drop(Dropped.OTHER_ATTEMPT)
+
+
+def welcome(core: SubtaskCore, welcome: Welcome) -> list[Effect]:
+    """Which version the Start behind it is written in."""
+    if welcome.nonce != core.nonce and welcome.attempt != core.attempt:
+        return core.drop(Dropped.OTHER_ATTEMPT)
+    core.spoken, core.welcomed_by = welcome.protocol, welcome.release
+    return []
+
+
+def _refusal(core: SubtaskCore) -> str | None:
+    """Why this instance cannot work with the coordinator that starts it; None: it can (protocol, section 12)."""
+    own, spoken = core.config.versions, core.spoken
+    theirs = Versions(spoken, 0, core.welcomed_by).told()
+    if spoken > own.protocol:
+        return f"{core.who()}: the coordinator, {theirs}, speaks above its {own.told()}: upgrade the tasks first"
+    if own.refuses(spoken):
+        return (
+            f"{core.who()}: it runs {own.told()}, which works with protocol {own.oldest} and above, and the coordinator"
+            f" {theirs}: upgrade the coordinator first"
+        )
+    return None
+
+
+def _refuse(core: SubtaskCore, start: Start, reason: str) -> list[Effect]:
+    """Tells the coordinator, so that the job fails with this reason; the task returns and is not tried again."""
+    sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
+    return [
+        *core.leave(Departure.REFUSED, reason)[:-1],
+        do.Write(Refused(sender, reason)),
+        do.Leave(Departure.REFUSED, reason),
+    ]
 
 
 def stop(core: SubtaskCore, stop: Stop) -> list[Effect]:

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.schemas import codec, publish
 from penstock.schemas.compat import incompatibilities
-from penstock.schemas.errors import UnreadableRecord
+from penstock.schemas.errors import UnreadableRecord, WrittenByNewer
 from penstock.schemas.events import Reset, Stop
 from tests.schemas.golden_files import FOLDER, golden, meaning, published, schema_header, write_missing
 from tests.schemas.values import example, plain
@@ -191,7 +191,7 @@ def test_a_record_of_a_newer_release_is_unreadable_and_says_so(release: Release)
     new: Any = StopWithGrace(1, 2, "n", "r")
     written_later = codec.encode(new)
     release.becomes({"events.Stop": Stop}, [("events.Stop", STOP_1)])
-    with pytest.raises(UnreadableRecord, match=r"unknown schema .* newer version"):
+    with pytest.raises(WrittenByNewer, match=r"unknown schema .*: written by a newer Penstock than this"):
         codec.decode(written_later)
 
 

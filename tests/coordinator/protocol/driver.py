@@ -380,11 +380,11 @@ class Script:
             self.handle(AckRead(offset, *self.acks[offset]))
         return self.effects[before:]
 
-    def hello(self, subtask: SubtaskId = S0, run: str = "run-1", *, read: bool = True) -> Task:
-        """An instance says Hello."""
+    def hello(self, subtask: SubtaskId = S0, run: str = "run-1", *, read: bool = True, **said: Any) -> Task:
+        """An instance says Hello; ``said`` is what else it says of itself."""
         self._nonces += 1
         nonce = f"nonce-{self._nonces}"
-        record = Hello(*subtask, run, nonce, f"task-{self._nonces}", "host")
+        record = Hello(*subtask, run, nonce, f"task-{self._nonces}", "host", **said)
         task = self.tasks[subtask] = Task(self, subtask, run, len(self.acks), nonce)
         if read:
             self.read(record)
