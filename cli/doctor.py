@@ -21,6 +21,7 @@ from ..coordinator.client import JobClient
 from ..schemas.errors import PenstockError
 from ..schemas.plan import Role, alter_command, topic_grants
 from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
+from ..schemas.versions import CURRENT
 from ..transport.kafka import KafkaTransport
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
@@ -90,6 +91,8 @@ def doctor(
 
 def machine() -> Iterator[Finding]:
     """Python, Java, packages, caches and disk."""
+    spoken = f"{CURRENT.release}, protocol {CURRENT.protocol}, works with protocol {CURRENT.oldest} and above"
+    yield Finding("penstock", OK, spoken)
     version = ".".join(map(str, sys.version_info[:3]))
     old = sys.version_info < (3, 11)
     yield Finding("python", MISSING if old else OK, f"{version} at {sys.executable}", "Python 3.11 is needed" * old)

@@ -43,8 +43,8 @@ class Damage(NamedTuple):
 
 
 SEEDS = {
-    "replay": ("savepoints-replay", 9),
-    "reset": ("reset2", 7),
+    "replay": ("savepoints-replay", 6),
+    "reset": ("reset2", 2),
     "zombies": ("zombies-replay", 3),
     "data": ("pair-backlog", 13),
     "query": ("query-1", 4),
