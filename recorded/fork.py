@@ -12,8 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..coordinator.opening import read_log
-from ..coordinator.protocol.history import Checkpoint, Keyed, keyed
+from ..coordinator.protocol.history import Checkpoint, History, Keyed, keyed
 from ..coordinator.protocol.inputs import Offsets
+from ..coordinator.protocol.payload_schemas import needed_by
 from ..coordinator.protocol.positions import Available, missing
 from ..coordinator.state_owner import claim_states
 from ..schemas.checkpoints import (
@@ -21,6 +22,7 @@ from ..schemas.checkpoints import (
     CheckpointPart,
     EpochClaimed,
     Forked,
+    SchemaUsed,
     SubtaskSnapshot,
 )
 from ..schemas.codec import encode
@@ -208,7 +210,7 @@ class _Fork:
         )
         log = self._transport.claim_log(self._copy.checkpoints, self._copy.transactional_id)
         try:
-            records = keyed(forked, claimed, *self._parts(copied), self._header(copied))
+            records = keyed(forked, claimed, *self._schemas(), *self._parts(copied), self._header(copied))
             log.commit([(key, None if record is None else encode(record)) for key, record in records])
         finally:
             log.close()
@@ -228,6 +230,12 @@ class _Fork:
             snapshots = tuple(_moved(s, copied.subtasks[SubtaskId(part.operator, s.subtask)]) for s in part.subtasks)
             moved.append(replace(part, subtasks=snapshots))
         return moved
+
+    def _schemas(self) -> list[SchemaUsed]:
+        """The user's Avro schemas under which what is copied was written; no task of the origin uses them here."""
+        log = Partition(self._origin.topics.checkpoints, 0)
+        history = History.of(read_log(self._origin.name, self._transport, log, 60.0))
+        return [replace(used, run="") for used in needed_by(history, self._checkpoint)]
 
     def _header(self, copied: Copied) -> CheckpointCompleted:
         header = self._checkpoint.header

@@ -10,6 +10,8 @@ import pytest
 import penstock
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.recorded.fork import fork
+from penstock.recorded.job import RecordedJob
 from penstock.schemas.errors import JobRefused
 from penstock.testing import LocalJob
 from penstock.transport.ports import Transport
@@ -112,6 +114,18 @@ def test_a_third_schema_reads_what_both_before_it_wrote() -> None:
     with LocalJob(job_with(seen, third), transport) as running:
         running.wait_for(lambda status: status.checkpoints_completed >= 1, PATIENCE_S)
     assert seen.restored == [{"rider": "Bo", "km": 6, "tip": 1, "city": "Oslo"}]
+
+
+def test_a_fork_reads_what_its_origin_wrote_under_an_earlier_schema() -> None:
+    transport, seen = first_run(), Seen(None)
+    origin = RecordedJob(transport, "rides")
+    fork(origin, "sandbox", origin.history.last_id)
+    with LocalJob(job_with(seen, V2).renamed("sandbox"), transport) as running:
+        running.wait_for(lambda status: status.checkpoints_completed >= 1, PATIENCE_S)
+        assert seen.handed.wait(PATIENCE_S)
+    assert seen.restored == [ONE_TODAY]
+    with pytest.raises(JobRefused, match="/km: int cannot be read as string"):
+        LocalJob(job_with(Seen(None), BROKEN).renamed("sandbox"), transport).start()
 
 
 def test_a_schema_that_cannot_read_the_state_is_refused_before_anything_is_changed_and_fresh_is_a_way_out() -> None:
