@@ -124,7 +124,7 @@ def test_a_fork_reads_what_its_origin_wrote_under_an_earlier_schema() -> None:
         running.wait_for(lambda status: status.checkpoints_completed >= 1, PATIENCE_S)
         assert seen.handed.wait(PATIENCE_S)
     assert seen.restored == [ONE_TODAY]
-    with pytest.raises(JobRefused, match="/km: int cannot be read as string"):
+    with pytest.raises(JobRefused, match="/km: long cannot be read as string"):
         LocalJob(job_with(Seen(None), BROKEN).renamed("sandbox"), transport).start()
 
 
