@@ -13,6 +13,7 @@ from penstock.cli.exits import Exit
 from penstock.recorded.exported import Exported
 from penstock.schemas.events import EventFrame
 from penstock.schemas.ids import SubtaskId
+from penstock.testing import LocalJob
 from penstock.transport import Partition
 from penstock.transport.kafka import KafkaTransport
 from tests.coordinator.jobs import Plan, make_job, run
@@ -163,3 +164,14 @@ def test_replay_of_a_checkpoint_that_is_not_there_names_those_that_are(
     ran = on_broker("replay", history[0], "op", "--subtask", 1, "--from-checkpoint", 999)
     assert (ran.code, ran.out) == (Exit.USAGE, "")
     assert f"has no checkpoint 999 any more; it has: {history[1]}" in ran.err
+
+
+def test_following_shows_what_comes_until_the_limit(on_broker: Cli, running_job: LocalJob) -> None:
+    name = running_job.job.name
+    there = len(on_broker("events", name, "waiters", "--kind", "checkpoint-ack", "--json").out.splitlines())
+    ran = on_broker("events", name, "waiters", "--kind", "checkpoint-ack", "--follow", "--limit", there + 20, "--json")
+    assert ran.code == 0, ran.err
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert len(lines) == there + 20
+    offsets = [line["offset"] for line in lines]
+    assert offsets == sorted(set(offsets))

@@ -153,6 +153,15 @@ def test_events_that_the_coordinator_had_not_received_are_handed_over_in_the_for
     assert received[:2] == [b"from below the cut", b"up"], "first what the checkpoint owes, then what is new"
 
 
+def test_a_fork_may_have_the_same_name_under_another_prefix(ran: Ran) -> None:
+    made = fork(ran.recorded, "ran", ran.checkpoints[0], prefix="trial")
+    assert {topic.split(".")[0] for topic in made.topics} == {"trial"}
+    history = JobClient(ran.transport, "ran", "trial").history()
+    assert history.forked is not None
+    assert history.forked.prefix == "penstock"
+    assert audit(ran.transport, "ran", "trial").healthy
+
+
 # ---- ranges, of a log made by hand
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 
 import pytest
 
 from penstock.audit import audit
+from penstock.broker import EmbeddedBroker
 from penstock.recorded.fork import fork
 from penstock.recorded.job import RecordedJob
 from penstock.schemas.state import OPEN_END
 from penstock.testing import LocalJob
-from penstock.transport import MemoryBroker, MemoryTransport
+from penstock.transport import MemoryBroker, MemoryTransport, Partition, Transport
+from penstock.transport.kafka import KafkaTransport
 from tests.data_channels.jobs import Collected, check_counted, counting_job
 from tests.rescaling.jobs import kept, run_until, splits_job, wait_until
 
@@ -19,6 +22,13 @@ from .conftest import Keeping
 
 LIMIT, SPLITS_LIMIT = 6_000, 300
 FORKS = 3
+
+
+class KeepingOnKafka(KafkaTransport):
+    """Truncates nothing: as if it had not come to that yet."""
+
+    def truncate(self, positions: Mapping[Partition, int], timeout_s: float = 30.0) -> None:
+        pass
 
 
 def in_flight(job: RecordedJob, checkpoint_id: int) -> int:
@@ -34,13 +44,24 @@ def in_flight(job: RecordedJob, checkpoint_id: int) -> int:
 
 @pytest.mark.parametrize("unaligned", [False, True])
 def test_a_fork_of_any_checkpoint_comes_to_the_exact_result(unaligned: bool) -> None:
-    broker, gate = MemoryBroker(), threading.Event()
+    broker = MemoryBroker()
+    come_to_the_exact_result(Keeping(broker), MemoryTransport(broker), unaligned)
+
+
+@pytest.mark.kafka
+def test_over_kafka_too(kafka_broker: EmbeddedBroker) -> None:
+    transport = KafkaTransport(kafka_broker.bootstrap)
+    come_to_the_exact_result(KeepingOnKafka(kafka_broker.bootstrap), transport, unaligned=True)
+    transport.close()
+
+
+def come_to_the_exact_result(keeping: Transport, transport: Transport, unaligned: bool) -> None:
+    gate = threading.Event()
     settings = {"unaligned": unaligned, "retained": 40, "interval": 0.01}
     job = counting_job("counted", Collected(), LIMIT, gate=gate, pace_s=0.001, **settings)
-    with LocalJob(job, Keeping(broker)) as running:
+    with LocalJob(job, keeping) as running:
         running.wait_for(lambda status: status.checkpoints_completed >= 12, 60)
         running.crash_coordinator()
-    transport = MemoryTransport(broker)
     origin = RecordedJob(transport, "counted")
     kept = sorted(origin.history.checkpoints, key=lambda n: in_flight(origin, n), reverse=True)
     assert not unaligned or in_flight(origin, kept[0]) > 0, "some records were on their way"
