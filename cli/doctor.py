@@ -18,14 +18,14 @@ from rich.table import Table
 
 from ..broker import BrokerError, find_java, jar_cache
 from ..coordinator.client import JobClient
-from ..schemas.errors import PenstockError
+from ..schemas.errors import NotAuthorized, PenstockError
 from ..schemas.plan import Role, alter_command, topic_grants
 from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
 from ..schemas.versions import CURRENT
 from ..transport.kafka import KafkaTransport
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
-from ..transport.requirements import missing
+from ..transport.requirements import missing, require_visible
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
 from .console import Console
 from .doctor_spark import settings_of, spark_findings
@@ -163,6 +163,8 @@ def _broker(job: str | None, broker: str | None, prefix: str, client_config: Pat
 def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
     try:
         return list(look())
+    except NotAuthorized as error:
+        return [Finding(check, MISSING if check == "job" else ADVICE, str(error))]
     except PenstockError as error:
         return [Finding(check, ADVICE, str(error), "this user may lack the ACL to describe configurations")]
 
@@ -189,6 +191,7 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
     """Whether a job's topics are as the protocol needs them (section 3)."""
     client = JobClient(transport, job, prefix)
     if not client.exists():
+        require_visible(client.topics, transport)
         client_names = ", ".join(transport.list_topics(f"{prefix}.")) or "none"
         yield Finding(f"job {job}", MISSING, f"no checkpoint log under prefix {prefix!r}; topics there: {client_names}")
         return

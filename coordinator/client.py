@@ -15,6 +15,7 @@ from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, T
 from ..schemas.status import CommandReply, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
+from ..transport.requirements import require_visible
 from .following import StatusFollower
 from .opening import read_log
 from .protocol.history import History
@@ -42,8 +43,10 @@ class JobClient:
         return [] if self.exists() else self._transport.list_topics(self.topics.root)
 
     def require(self) -> None:
-        """Raises JobRefused with the jobs there are, where this one is not among them."""
+        """Raises JobRefused with the jobs there are, where this one is not among them; NotAuthorized where it may not
+        be seen."""
         if not self.exists():
+            require_visible(self.topics, self._transport)
             known = ", ".join(list_jobs(self._transport, self.topics.prefix)) or "none"
             raise JobRefused(f"there is no job {self.topics.job!r} on this broker under prefix"
                              f" {self.topics.prefix!r}; there is: {known}")  # fmt: skip

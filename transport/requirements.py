@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from ..schemas.access import Grant, Operation, Resource, grant_commands
 from ..schemas.errors import JobRefused, NotAuthorized
-from ..schemas.plan import Plan, Role, alter_command, create_command, partitions_command
+from ..schemas.plan import Plan, Role, alter_command, create_command, partitions_command, topic_grants
 from ..schemas.settings import JobSettings
-from ..schemas.topics import SIZE_SETTINGS, TopicSpec
+from ..schemas.topics import SIZE_SETTINGS, TopicNames, TopicSpec
 from .ports import RECORD_OVERHEAD_BYTES, Inspection, Transport
 
 NAMED_MAX = 5
@@ -119,6 +119,16 @@ def require_rights(settings: JobSettings, transport: Transport, roles: Iterable[
     there = transport.inspect([spec.name for spec in plan.topics], timeout_s)
     lacking = missing(plan.topics, plan.grants(roles), there, transport.max_record_bytes)
     _require_rights(settings, there, lacking)
+
+
+def require_visible(names: TopicNames, transport: Transport, timeout_s: float = 30.0) -> None:
+    """Raises NotAuthorized where this user may not see the job of that name: it may exist or not."""
+    log = TopicSpec(names.checkpoints, 1)
+    there = transport.inspect([log.name], timeout_s)
+    if log.name in there.hidden:
+        lacking = missing([log], topic_grants(names, Role.READER), there, transport.max_record_bytes)
+        told = "".join(f"\n  {one}" for one in lacking)
+        raise NotAuthorized(f"this user may not see job {names.job} at {there.address}: it may be there or not.{told}")
 
 
 def _require_rights(settings: JobSettings, there: Inspection, lacking: Sequence[Missing]) -> None:

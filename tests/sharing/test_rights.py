@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
+from penstock.cli import main
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorOptions
@@ -182,3 +185,39 @@ def _poll_until_it_raises(poll: Callable[[float], object]) -> None:
     for _ in range(int(PATIENCE_S)):
         poll(1.0)
     raise AssertionError(f"nothing was said within {PATIENCE_S:g} s")
+
+
+def test_a_job_that_may_not_be_seen_is_not_told_to_be_missing(secured_broker: SecuredBroker, name: str) -> None:
+    needs = needs_of(name)
+    created(secured_broker, needs)
+    with pytest.raises(NotAuthorized, match=r"may not see job[\s\S]*lacks the right Read") as caught:
+        JobClient(secured_broker.transport(USER), name).require()
+    assert f"--topic {needs.names.root} --resource-pattern-type prefixed" in str(caught.value)
+
+
+def test_doctor_names_the_rights_that_its_user_lacks(
+    secured_broker: SecuredBroker, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = Plan()
+    needs = needs_of(name)
+    secured_broker.grant("alice", needs.grants())
+    with run(make_job(plan, name), secured_broker.transport("alice")) as running:
+        wait_checkpoint(running, plan)
+    config = tmp_path / "client.properties"
+    settings = secured_broker.client_settings(USER)
+    config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    arguments = ["doctor", name, "--broker", secured_broker.bootstrap, "--client-config", str(config), "--json"]
+
+    def findings() -> dict[str, dict[str, str]]:
+        capsys.readouterr()
+        main(arguments)
+        return {found["check"]: found for found in json.loads(capsys.readouterr().out)}
+
+    unseen = findings()["job"]
+    assert unseen["state"] == "missing" and "may not see job" in unseen["found"]
+    secured_broker.grant(USER, needs.grants([Role.READER]))
+    acks = findings()[needs.names.acks]
+    assert acks["state"] == "missing" and f"user '{USER}' lacks the right Write" in acks["found"]
+    assert "--operation Write" in acks["remedy"]
+    secured_broker.grant(USER, needs.grants([Role.COORDINATOR]))
+    assert findings()[needs.names.acks]["state"] == "ok"
