@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from rich.markup import escape
@@ -10,6 +12,7 @@ from rich.table import Table
 
 from ..audit import Report
 from ..audit import audit as audited
+from ..audit.reading import Progress
 from ..schemas.errors import JobRefused
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
@@ -31,15 +34,7 @@ def audit(
     """Check a job's logs from its topics alone, and say exactly where they are damaged; the job may run meanwhile."""
     console = Console(as_json=as_json)
     TopicNames(prefix, job)
-    with connected(broker, client_config) as transport, Bar(console=console.rich, transient=True) as bar:
-        tasks: dict[str, Any] = {}
-
-        def tell(partition: str, done: int, of: int) -> None:
-            if of >= LONG_LOG and partition not in tasks:
-                tasks[partition] = bar.add_task(escape(partition), total=of)
-            if partition in tasks:
-                bar.update(tasks[partition], completed=done, visible=done < of)
-
+    with connected(broker, client_config) as transport, _shown(console) as tell:
         try:
             report = audited(transport, job, prefix, progress=tell)
         except JobRefused as error:
@@ -49,6 +44,24 @@ def audit(
     else:
         _show(console, report)
     return Exit.DONE if report.healthy else Exit.DAMAGED
+
+
+@contextmanager
+def _shown(console: Console) -> Iterator[Progress]:
+    """Takes what is being read, and shows long partitions as they are, where there is a terminal."""
+    if not console.live:
+        yield lambda *_: None
+        return
+    tasks: dict[str, Any] = {}
+    with Bar(console=console.rich, transient=True) as bar:
+
+        def tell(partition: str, done: int, of: int) -> None:
+            if of >= LONG_LOG and partition not in tasks:
+                tasks[partition] = bar.add_task(escape(partition), total=of)
+            if partition in tasks:
+                bar.update(tasks[partition], completed=done, visible=done < of)
+
+        yield tell
 
 
 def as_plain(report: Report) -> dict[str, Any]:

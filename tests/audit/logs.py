@@ -74,7 +74,11 @@ class Logs:
         return next((a, r) for a, r in entries if a.partition == at.partition and a.offset > at.offset)
 
     def subtask(self, at: At) -> SubtaskId:
-        return SubtaskId(at.partition.topic.split(".")[-2], at.partition.index)
+        return self.subtask_of(at.partition)
+
+    def subtask_of(self, partition: Partition) -> SubtaskId:
+        """Whose events, or data, these are."""
+        return SubtaskId(partition.topic.split(".")[-2], partition.index)
 
     def part_of(self, n: int, subtask: SubtaskId) -> tuple[At, CheckpointPart, SubtaskSnapshot]:
         """The newest part of a checkpoint that holds a subtask."""

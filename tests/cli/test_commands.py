@@ -178,6 +178,7 @@ def test_a_job_runs_on_a_topic_with_large_segments_and_doctor_says_how_to_change
     assert f"--entity-name {topics.acks} --add-config segment.bytes=67108864,segment.ms=3600000" in found["remedy"]
 
 
+@pytest.mark.damages_logs("a topic deleted")
 def test_doctor_finds_a_topic_that_is_gone_and_a_job_that_never_was(
     on_broker: Cli, running_job: LocalJob, transport: KafkaTransport
 ) -> None:
