@@ -71,6 +71,7 @@ def read_begin(
         restore_checkpoint,
         continues,
         {partition: _offsets(offsets[at]) for partition, at in data.items()},
+        {operator: described[topics.events(operator)].partitions for operator in settings.parallelism},
     )
 
 

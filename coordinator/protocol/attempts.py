@@ -45,12 +45,9 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
 
 
 def may_be_answered(job: JobState, hello: Hello) -> bool:
-    """Whether a partition is known to be there: of a subtask that there is, or was when a kept checkpoint was taken."""
+    """Whether its subtask has a partition: of the job as it is, or as it was with more subtasks."""
     now = job.settings.parallelism.get(hello.operator)
-    if now is None:
-        return False
-    kept = [was for c in job.history.checkpoints.values() if (was := c.operator(hello.operator)) is not None]
-    return hello.subtask in range(max([now, *(was.parallelism for was in kept)]))
+    return now is not None and hello.subtask in range(max(now, job.partitions.get(hello.operator, 0)))
 
 
 def is_of_another_layout(job: JobState, hello: Hello) -> bool:
@@ -59,21 +56,11 @@ def is_of_another_layout(job: JobState, hello: Hello) -> bool:
     return hello.subtask >= now or hello.parallelism not in (0, now)
 
 
-def gone(job: JobState) -> list[SubtaskId]:
-    """Subtasks that the restored checkpoint knows, and the job no longer has."""
-    restored, now = job.current.restored, job.settings.parallelism
-    known = [] if restored is None else sorted(restored.subtasks)
-    return [subtask for subtask in known if subtask.index >= now.get(subtask.operator, subtask.index + 1)]
-
-
-def stop_gone(job: JobState, subtask: SubtaskId) -> None:
-    """Whoever still runs as one of them leaves: the attempt that acknowledged at once, another when it says Hello."""
-    restored, epoch = job.current.restored, job.current.number
-    assert restored is not None
-    if (attempt := restored.subtasks[subtask].attempt) != NO_ATTEMPT:
-        now = job.settings.parallelism[subtask.operator]
-        reason = f"operator {subtask.operator} of job {job.settings.name} has {now} subtasks now"
-        job.emit(Append(subtask, Stop(epoch, attempt, "", reason)), Append(subtask, Reset(epoch, 0)))
+def reset_spare(job: JobState) -> None:
+    """Whoever runs as a subtask that the job no longer has says Hello, and is told to leave."""
+    for operator in () if job.settings.batches else job.settings.operators:
+        for index in range(operator.parallelism, job.partitions.get(operator.name, 0)):
+            job.emit(Append(SubtaskId(operator.name, index), Reset(job.current.number, 0)))
 
 
 def answer_hellos(job: JobState) -> bool:

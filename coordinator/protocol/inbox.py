@@ -94,7 +94,7 @@ def belongs_to_range(restored: Checkpoint, offset: int, frame: OperatorEventFram
 
 def inherit(job: JobState, restored: Checkpoint, offset: int, frame: OperatorEventFrame) -> None:
     """Keeps what ``frame`` holds of the range, once, until its subtask is ready; one that is gone never is, and its
-    events are owed nevertheless. An operator may be gone since: then nobody is there to take them."""
+    events are owed nevertheless ◆. An operator may be gone since: then nobody is there to take them."""
     owed, subtask = belongs_to_range(restored, offset, frame), frame.sender.subtask_id
     if owed is None or subtask.operator not in job.settings.parallelism:
         return

@@ -51,6 +51,8 @@ class Begin:
     continues: bool = False
     """Whether this instance follows one that broke off: then a job that has ended stays ended."""
     data: Mapping[DataPartition, Offsets] = field(default_factory=dict)
+    partitions: Mapping[str, int] = field(default_factory=dict)
+    """How many partitions the events topic of each operator has: no fewer than it ever had subtasks."""
 
 
 @dataclass(frozen=True, slots=True)

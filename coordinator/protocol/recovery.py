@@ -36,6 +36,7 @@ def begin(job: JobState, begin: Begin) -> None:
     """Checks that the job may start like this, then claims the first epoch. Raises JobRefused; nothing is changed."""
     job.history = History.of(begin.log)
     job.topic_ids = dict(begin.topic_ids)
+    job.partitions = dict(begin.partitions)
     job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
     job.heartbeat_read_at = job.now
     _check_topics(job, begin)
@@ -390,9 +391,9 @@ def _run_epoch(job: JobState) -> None:
         waits = subtask in job.hellos and slot.phase is not SlotPhase.DONE
         if not waits and not job.settings.batches:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
-    for subtask in attempts.gone(job):
+    for subtask in sorted(epoch.inherited.keys() - epoch.slots.keys()):
         inbox.hand_inherited(job, subtask)
-        attempts.stop_gone(job, subtask)
+    attempts.reset_spare(job)
     attempts.stop_again(job)
     for stranger in job.strangers:
         attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))

@@ -289,6 +289,8 @@ class JobState:
     """Effects of the input being handled."""
     history: History = field(default_factory=History)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    """By operator: how many partitions its events topic has, at least as many as subtasks."""
     position: int = 0
     """Offset of the next acks record of the main reader."""
     run: tuple[str, int] | None = None

@@ -20,13 +20,14 @@ from penstock.schemas.checkpoints import (
 from penstock.schemas.codec import decode
 from penstock.schemas.data import RecordFrame
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start
-from penstock.schemas.frames import unpack
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 from penstock.subtask_client.protocol import effects as do
 
 from .backlog import STRIKES_MAX
 from .query_checks import QueryChecks
+from .rescaling import RescalingChecks, fitted
+from .rescaling import uids as _uids
 from .retention_checks import RetentionChecks
 from .violations import Violation
 
@@ -55,6 +56,7 @@ class Checks:
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
         self.query = QueryChecks(world, self)
         self.retention = RetentionChecks(world)
+        self.rescaling = RescalingChecks(world)
         self._told: set[tuple[SubtaskId, str]] = set()
         """Whose user was told, or restored, that a checkpoint with which work has completed."""
 
@@ -87,7 +89,8 @@ class Checks:
         job = coordinator.core.job
         if job.phase is not Phase.RUNNING:
             return None
-        attempt = job.current.slots[instance.subtask].attempt
+        slot = job.current.slots.get(instance.subtask)
+        attempt = None if slot is None else slot.attempt
         mine = (
             attempt is not None
             and attempt.id == running.start.attempt
@@ -278,6 +281,7 @@ class Checks:
 
     def committed(self, coordinator: CoordinatorProcess, records: Sequence[Keyed]) -> None:
         """The transaction stands from now on."""
+        epoch = self.history.epoch
         for _, record in records:
             match record:
                 case EpochClaimed():
@@ -285,8 +289,9 @@ class Checks:
                         record.epoch == self.history.epoch and record.instance != coordinator.name
                     ):
                         raise Violation(f"G4: {coordinator} claims epoch {record.epoch} after {self.history.epoch}")
-                case CheckpointCompleted() if record.epoch != self.history.epoch:
-                    raise Violation(f"G4: {coordinator} of epoch {record.epoch} completes in {self.history.epoch}")
+                    epoch = record.epoch
+                case CheckpointCompleted() if record.epoch != epoch:
+                    raise Violation(f"G4: {coordinator} of epoch {record.epoch} completes in {epoch}")
                 case CommandExecuted():
                     if record.offset in self._executed:
                         raise Violation(f"section 8: the command at {record.offset} is executed twice")
@@ -325,6 +330,13 @@ class Checks:
         for operator in self.world.settings.operators:
             part = checkpoint.operator(operator.name)
             lists = json.loads(self.state_of(checkpoint.id, part.coordinator_state if part is not None else None))
+            if self.world.config.rescales:
+                derived = checkpoint.header.rescaled_from != -1
+                fits = fitted(lists, operator.parallelism, checkpoint)
+                self.rescaling.completed(checkpoint, operator.name, fits)
+                if derived:
+                    self.rescaling.derived(checkpoint, operator.name, lists)
+                    continue
             for index in range(operator.parallelism):
                 subtask = SubtaskId(operator.name, index)
                 snapshot = checkpoint.subtasks[subtask]
@@ -338,8 +350,9 @@ class Checks:
                 self._cut_upstream(checkpoint, subtask, snapshot, mine["sent"], received)
                 if snapshot.finished:
                     self._ends(checkpoint.id, subtask, mine)
-        states = {s: json.loads(self.state_of(checkpoint.id, part.state)) for s, part in checkpoint.subtasks.items()}
-        for subtask in self.world.settings.subtasks():
+        there = self.world.settings.subtasks()
+        states = {s: json.loads(self.state_of(checkpoint.id, checkpoint.subtasks[s].state)) for s in there}
+        for subtask in there:
             self._cut_between(checkpoint, subtask, states)
 
     def state_of(self, checkpoint_id: int, handle: StateHandle | None) -> bytes:
@@ -394,7 +407,7 @@ class Checks:
         if checkpoint.header.savepoint:
             owed = [uid for part in snapshot.inbox for uid in _uids(part)]
         else:
-            owed = self._inbox_range(checkpoint, subtask, snapshot)
+            owed = self.inbox_range(checkpoint, subtask, snapshot)
         there = received + owed
         if self.world.config.policy is not FailoverPolicy.GLOBAL:  # possibly among ones that a region failover undid
             there = [uid for uid in there if uid in set(sent)]
@@ -404,7 +417,7 @@ class Checks:
                 f" the range {owed}"
             )
 
-    def _inbox_range(self, checkpoint: Checkpoint, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> list[int]:
+    def inbox_range(self, checkpoint: Checkpoint, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> list[int]:
         part = checkpoint.operator(subtask.operator)
         assert part is not None
         owed: list[int] = []
@@ -447,6 +460,8 @@ class Checks:
             return why
         if forgotten := set(world.commands) - set(self._executed.values()):
             return f"{sorted(forgotten)} neither executed nor refused"
+        if (stayed := self.rescaling.stayed()) is not None:
+            return stayed
         if (grown := self.retention.grown()) is not None:
             return grown
         return "an outage is to come, or to end" if world.outage_to_come or world.away else None
@@ -521,10 +536,6 @@ class Checks:
         lines += [i.waits() for i in self.world.instances if i.alive]
         lines += [q.waits() for q in self.world.queries if q.alive]
         return "\n    ".join(lines)
-
-
-def _uids(frame: object) -> list[int]:
-    return [json.loads(event) for event in unpack(frame.count, frame.lengths, frame.payload)]  # type: ignore[attr-defined]
 
 
 def _has_ranges(snapshot: SubtaskSnapshot) -> bool:

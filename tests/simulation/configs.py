@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.graph import InputSettings, Partitioning
-from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, RestartStrategy
+from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Rescale, RestartStrategy
 
 LENGTHS = (60, 120, 250, 500, 1000, 1000)
 """Steps with faults, before they stop."""
@@ -116,6 +116,8 @@ class Config:
     """Somebody gives up a checkpoint, whichever."""
     retention: float | None = None
     """Seconds of the replay window; then the size of the logs is looked at too. None: no window, and it is not."""
+    rescales: float = 0.0
+    """The job is started again with another parallelism."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -138,6 +140,7 @@ class Config:
                     max_unhandled=unhandled,
                     event_ack_timeout=EVENT_ACK_TIMEOUT_S,
                     inputs=inputs.get(name, ()),
+                    rescale=Rescale.FUNCTION if self.rescales else Rescale.REFUSE,
                 )
                 for name in names
             ),
@@ -259,6 +262,19 @@ def _retention() -> list[Config]:
     ]  # fmt: skip
 
 
+def _rescaled() -> list[Config]:
+    base = Config("rescale", max_concurrent=2, rescales=20.0, coordinator_faults=2.0)
+    return [
+        *(replace(base, name=f"rescale-{policy}", policy=policy) for policy in FailoverPolicy),
+        replace(base, name="rescale-two", operators=2),
+        replace(base, name="rescale-savepoints", savepoints=1.0, stops=0.3),
+        replace(base, name="rescale-older", older=0.5, savepoints=0.3),
+        replace(base, name="rescale-frozen", freezes=6.0, twins=4.0),
+        replace(base, name="rescale-runs", runs=3.0, refusals=4.0),
+        replace(base, name="rescale-often", rescales=60.0, savepoints=0.3),
+    ]
+
+
 def _configs() -> dict[str, Config]:
     policies = list(FailoverPolicy)
     all_ = [
@@ -320,6 +336,7 @@ def _configs() -> dict[str, Config]:
         *_graphs(),
         *_queries(),
         *_retention(),
+        *_rescaled(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]

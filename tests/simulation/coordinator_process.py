@@ -32,6 +32,7 @@ from penstock.transport.ports import FencedLog, LogRecord, Partition
 from .faults import Fault
 from .pen import Pen
 from .records import decoded_ack, keyed
+from .rescaling import redistributed
 from .users import NumberedCoordinator, UserRaised
 from .violations import Violation
 
@@ -117,6 +118,11 @@ class CoordinatorProcess:
             inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
             world.rng.choice(older) if older else -1,
             data={partition: inputs.Offsets(*offsets[at]) for partition, at in data.items()},
+            partitions={
+                name: world.transport.describe_topics([topic])[topic].partitions
+                for name in settings.parallelism
+                for topic in [settings.topics.events(name)]
+            },
         )
         try:
             self._feed(begin)
@@ -175,6 +181,8 @@ class CoordinatorProcess:
                 if isinstance(effect, effects.ReadAcks):
                     begin = world.transport.offsets([world.acks])[world.acks].begin
                     self.reread_at = max(effect.begin, begin)
+            case effects.Redistribute():
+                self._decide(redistributed(world, f"{self}", effect))
             case effects.Settle():
                 self.hosts[effect.stream.subtask.operator].settle(effect.stream)
             case effects.AppendHeartbeat():

@@ -21,6 +21,7 @@ from penstock.coordinator.protocol import (
     inbox,
     log_clock,
     recovery,
+    rescaling,
     retention,
     sending,
     starts,
@@ -876,6 +877,39 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.9: data partitions are truncated below the last completed checkpoint's positions",
         (Edit(retention, "{partition: min(needed) for", "{partition: max(needed) for"),),
         "pair",
+    ),
+    # ---- another parallelism (section 5)
+    "events-of-the-gone-dropped": Mutant(
+        "section 5: what a subtask that is gone had sent to its coordinator is handed over",
+        (
+            Edit(
+                inbox,
+                "if owed is None or subtask.operator not in job.settings.parallelism:",
+                "if owed is None or subtask not in job.current.slots:",
+            ),
+        ),
+        "rescale-often",
+    ),
+    "derived-forgets-who-acknowledged": Mutant(
+        "section 5: subtask i of n' keeps attempt, generation and sent-sequence of subtask i of n",
+        (Edit(rescaling, "old[index] if index in old else _nobody(index)", "_nobody(index)"),),
+        "rescale-often",
+    ),
+    "hello-of-the-gone-unanswered": Mutant(
+        "section 5: a Hello of another layout is answered by Stop",
+        (Edit(attempts, "range(max(now, job.partitions.get(hello.operator, 0)))", "range(now)"),),
+        "rescale-often",
+    ),
+    "derived-id-used-again": Mutant(
+        "section 5: the id of n' is the first of the epoch's, and used once",
+        (
+            Edit(
+                recovery,
+                "first = history.reserved_through + (2 if derived else 1)",
+                "first = history.reserved_through + 1",
+            ),
+        ),
+        "rescale-often",
     ),
     **QUERY_MUTANTS,
 }

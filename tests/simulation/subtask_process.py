@@ -63,6 +63,7 @@ class SubtaskProcess:
                 senders=tuple(settings.graph.channels_into(subtask)),
                 receivers=tuple(settings.graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
+                parallelism=settings.parallelism[subtask.operator],
             )
         )
         self.alive = True
@@ -79,6 +80,8 @@ class SubtaskProcess:
         """Checkpoints whose abort it has read."""
         self.handled: list[int] = []
         self.sent: list[int] = []
+        self.past: list[int] = []
+        """Its share of what subtasks of a former layout had sent."""
         self.taken: Lists = {}
         """Records handled, by sender."""
         self.emitted: Lists = {}
@@ -150,7 +153,7 @@ class SubtaskProcess:
             case do.WriteData(receiver=receiver, record=data):
                 self.pen.append(world.data_partition(self.subtask.operator, receiver), encode(data), None, None)
             case do.CloseUser():
-                self.handled, self.sent, self.taken, self.emitted, self.ended = [], [], {}, {}, 0
+                self._forget()
             case do.StoreState(location=location):
                 self.uploads[location] = effect
             case do.DropState(location=location):
@@ -239,7 +242,7 @@ class SubtaskProcess:
     def _restore(self, opening: do.OpenUser) -> bool:
         """Whether the state could be restored; where not, that has been dealt with."""
         start, world = opening.start, self.world
-        self.handled, self.sent, self.taken, self.emitted, self.ended = [], [], {}, {}, 0
+        self._forget()
         if start.checkpoint_id == NO_CHECKPOINT:
             return True
         assert start.state is not None
@@ -253,7 +256,7 @@ class SubtaskProcess:
             self.fail_call()
             return False
         lists = json.loads(state)
-        self.handled, self.sent = lists["handled"], lists["sent"]
+        self.handled, self.sent, self.past = lists["handled"], lists["sent"], lists["past"]
         self.taken, self.emitted, self.ended = lists["taken"], lists["emitted"], lists["ended"]
         world.checks.told(self.subtask, world.checks.work_in(lists))
         return True
@@ -261,7 +264,11 @@ class SubtaskProcess:
     @property
     def state(self) -> dict[str, object]:
         lists = {"handled": self.handled, "sent": self.sent, "taken": self.taken, "emitted": self.emitted}
-        return {**lists, "ended": self.ended}
+        return {**lists, "ended": self.ended, "past": self.past}
+
+    def _forget(self) -> None:
+        self.handled, self.sent, self.past = [], [], []
+        self.taken, self.emitted, self.ended = {}, {}, 0
 
     def fail_call(self) -> None:
         self.call = None

@@ -11,6 +11,7 @@ from penstock.schemas.errors import Backpressure
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 
+from .rescaling import fitted
 from .violations import Violation
 
 if TYPE_CHECKING:
@@ -31,6 +32,9 @@ class NumberedCoordinator(OperatorCoordinator):
         self.subtasks = range(process.world.settings.parallelism[operator])
         self.policy = process.world.config.policy
         self.sent: Lists = {s: [] for s in self.subtasks}
+        self.past: list[int] = []
+        """Received from subtasks of a former layout, of which the restored checkpoint says what they had sent."""
+        self._of_the_past: set[int] = set()
         self.received: Lists = {s: [] for s in self.subtasks}
         self.gateways: dict[int, Gateway] = {}
         self.live: dict[int, int] = {}
@@ -50,7 +54,12 @@ class NumberedCoordinator(OperatorCoordinator):
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
         self._maybe_raise("reset_to_checkpoint")
-        lists = state or {"sent": {}, "received": {}, "requests": []}
+        lists = state or {"sent": {}, "received": {}, "requests": [], "past": []}
+        checkpoint = self.world.checks.history.checkpoints.get(checkpoint_id)
+        if self.world.config.rescales and checkpoint is not None:
+            lists = fitted(lists, len(self.subtasks), checkpoint)
+            self._of_the_past = set(self.world.checks.rescaling.past_of(checkpoint, self.operator))
+        self.past = list(lists["past"])
         self.sent = {s: list(lists["sent"].get(str(s), ())) for s in self.subtasks}
         self.received = {s: list(lists["received"].get(str(s), ())) for s in self.subtasks}
         self.requests = list(lists["requests"])
@@ -67,6 +76,11 @@ class NumberedCoordinator(OperatorCoordinator):
                 f" {self.live.get(subtask)} is its attempt: what was read before goes ahead of"
                 " execution_attempt_failed"
             )
+        if event in self._of_the_past:
+            self.past.append(event)
+            return
+        if subtask not in self.received:
+            raise Violation(f"section 5: {event} of {self.operator}/{subtask}, which is gone, is not of the past")
         self.received[subtask].append(event)
         if self.world.config.pull:
             if subtask not in self.gateways and self.process.raised:
@@ -157,7 +171,7 @@ class NumberedCoordinator(OperatorCoordinator):
         return settled
 
     def complete(self, checkpoint_id: int) -> None:
-        lists = {"sent": self.sent, "received": self.received, "requests": self.requests}
+        lists = {"sent": self.sent, "received": self.received, "requests": self.requests, "past": self.past}
         self.cut_at[checkpoint_id] = self.world.newest_uid
         self.world.trace(f"{self.process} {self.operator} completes its future of {checkpoint_id}: sent {self.sent}")
         self.cuts[checkpoint_id] = {s: list(sent) for s, sent in self.sent.items()}

@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from penstock.schemas.acks import Command, CommandKind, FailureHint, RunStarted
@@ -191,6 +192,20 @@ class World:
         while self.side.waiting():
             self.side.flush(self.acks)
 
+    def rescale(self) -> None:
+        """Somebody ends the coordinators, and starts the job with another parallelism; tasks of before may go on."""
+        parallelism = self.rng.choice([n for n in range(1, 5) if n != self.settings.operators[0].parallelism])
+        self.trace(f"RESCALED to {parallelism}")
+        for coordinator in self.coordinators:
+            if coordinator.alive:
+                coordinator.crash()
+        operators = tuple(replace(operator, parallelism=parallelism) for operator in self.settings.operators)
+        self.settings = replace(self.settings, operators=operators)
+        self.transport.create_topics(self.settings.topic_specs)
+        for subtask in self.settings.subtasks():
+            self._event_partitions[subtask] = Partition(self.settings.topics.events(subtask.operator), subtask.index)
+        self.new_run()
+
     def job_ended(self, finished: bool) -> None:
         """A finished job stays finished; one that was stopped is started again, as another run."""
         if finished:
@@ -332,6 +347,7 @@ class World:
             config = self.config
             acts.append(Fault(0.02 * faults * config.jumps, self._jump))
             acts.append(Fault(0.02 * faults * config.runs, self.new_run))
+            acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
             if self.processes():
                 acts.append(Fault(0.02 * faults * config.freezes, self._freeze))
             if not self.away:

@@ -347,7 +347,9 @@ class Script:
         offsets = {s: Offsets(0, len(log)) for s, log in self.events_log.items()}
         acks = Offsets(self.acks_begin, len(self.acks))
         wall_ms = WALL_MS + int(1000 * self.now)
-        given = Begin(tuple(self.log), dict(self.topic_ids), offsets, acks, wall_ms, data=self._data())
+        partitions = {o.name: sum(s.operator == o.name for s in self.events_log) for o in self.settings.operators}
+        data = self._data()
+        given = Begin(tuple(self.log), dict(self.topic_ids), offsets, acks, wall_ms, data=data, partitions=partitions)
         return replace(given, **changes)
 
     def begin(self, **changes: Any) -> list[Effect]:

@@ -326,13 +326,22 @@ def test_an_operator_of_which_some_have_finished_refuses() -> None:
 # ---- who is still there from before
 
 
-def test_who_runs_as_a_subtask_that_is_gone_is_told_to_leave() -> None:
+def test_who_runs_as_a_subtask_that_is_gone_is_reset_in_every_epoch_and_told_to_leave() -> None:
+    """Also long after, when no kept checkpoint knows it any more: it may have been frozen."""
     script = running(5)
     script.checkpoint()
-    attempt = script.task(SubtaskId("op", 4)).attempt
-    script.restart(job_settings(op(3)))
-    stop, reset = (e.record for e in script.made(Append) if e.subtask == SubtaskId("op", 4))
-    assert isinstance(stop, Stop) and stop.attempt == attempt and isinstance(reset, Reset)
+    rescale(script, op(3))
+    for _ in range(3):
+        script.checkpoint()
+    assert all(was.parallelism == 3 for c in script.job.history.checkpoints.values() for was in c.header.operators)
+    script.restart()
+    for index in (3, 4):
+        (reset,) = (e.record for e in script.made(Append) if e.subtask == SubtaskId("op", index))
+        assert reset == Reset(script.epoch.number, 0)
+    script.forget()
+    script.read(Hello("op", 4, "run-1", "thawed", "task", "host", parallelism=5))
+    (stop,) = script.appended(SubtaskId("op", 4))
+    assert isinstance(stop, Stop) and stop.nonce == "thawed"
 
 
 @pytest.mark.parametrize("index", [0, 4])
