@@ -89,10 +89,11 @@ def checkpoints(
     """List the checkpoints and savepoints that a job can be restored from."""
     console = Console(as_json=as_json)
     with job_client(job, broker, prefix, client_config) as client:
-        history = client.history()
+        history, lost = client.checkpoints()
     rows = [checkpoint_row(checkpoint) for _, checkpoint in sorted(history.checkpoints.items())]
     for row in rows:
         row["last_completed"] = row["checkpoint_id"] == history.last_id
+        row["lost"] = lost.get(row["checkpoint_id"])
     if as_json:
         console.data(rows)
         return
@@ -114,6 +115,8 @@ def checkpoints(
             f"{row['state_bytes']:,} bytes" + (f", {row['stored_states']} stored" if row["stored_states"] else ""),
         )
     console.show(table)
+    for n, why in sorted(lost.items()):
+        console.show(f"checkpoint {n} cannot be restored: it needs {why}")
 
 
 def state_of(status: JobStatus) -> str:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from ..schemas.acks import Command, CommandKind, RunStarted
 from ..schemas.codec import decode, encode
@@ -16,6 +16,7 @@ from ..schemas.status import CommandReply, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
 from ..transport.requirements import require_visible
+from . import restorable
 from .following import StatusFollower
 from .opening import read_log
 from .protocol.history import History
@@ -78,6 +79,10 @@ class JobClient:
         """The job's checkpoint log, folded. Raises JobRefused where a record cannot be read."""
         log = Partition(self.topics.checkpoints, 0)
         return History.of(read_log(self.topics.job, self._transport, log, 60.0))
+
+    def checkpoints(self) -> tuple[History, Mapping[int, str]]:
+        """The same, and of each checkpoint that cannot be restored any more what it lacks."""
+        return restorable.look(self._transport, self.topics)
 
     def running(self, within_s: float = 5.0) -> bool:
         """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended."""

@@ -16,6 +16,7 @@ from penstock.coordinator.protocol.inputs import Restore
 from penstock.schemas.topics import TopicNames, TopicSpec
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
+from penstock.transport.ports import Partition
 
 from .conftest import Cli, waiting_job
 
@@ -140,6 +141,26 @@ def test_stop_with_a_savepoint_then_purge(on_broker: Cli, running_job: LocalJob,
     purged = on_broker("purge", name, "--yes", "--json")
     assert len(purged.json["deleted"]) == 4
     assert transport.list_topics(f"penstock.{name}.") == []
+
+
+@pytest.mark.damages_logs("somebody deletes the acks that checkpoints need")
+def test_checkpoints_whose_log_somebody_has_cut_are_told(
+    on_broker: Cli, running_job: LocalJob, transport: KafkaTransport
+) -> None:
+    name = running_job.job.name
+    savepoint = on_broker("savepoint", name, "--json").json["checkpoint_id"]
+    running_job.wait_for(lambda status: status.last_completed > savepoint, 30)
+    assert [row["lost"] for row in on_broker("checkpoints", name, "--json").json] == [None] * 3
+    running_job.client.stop()
+    running_job.close()
+    acks = Partition(running_job.settings.topics.acks, 0)
+    end = transport.offsets([acks])[acks].end
+    transport.truncate({acks: end})
+    rows = {row["checkpoint_id"]: row["lost"] for row in on_broker("checkpoints", name, "--json").json}
+    assert rows.pop(savepoint) is None  # it holds its inbox itself
+    assert all("acks from offset " in lost and f"holds offsets {end} to {end}" in lost for lost in rows.values())
+    last = max(rows)
+    assert f"checkpoint {last} cannot be restored: it needs {acks.topic} from" in on_broker("checkpoints", name).out
 
 
 @pytest.mark.parametrize("command", ["status", "checkpoints", "stop", "savepoint", "purge"])
