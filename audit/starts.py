@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ..schemas.events import FailoverPolicy, Start
 from ..schemas.ids import SubtaskId
+from ..schemas.state import OPEN_END, ChannelPosition, Segment
 from .facts import KnownCheckpoint, digest_of
 
 Difference = tuple[str, str]
@@ -34,11 +35,21 @@ def disagreements(
         yield f"the event ranges of {what}, {snapshot.event_ranges}", str(start.event_ranges)
     if start.inputs_ended != snapshot.inputs_ended:
         yield f"inputs_ended {snapshot.inputs_ended} as in {what}", str(start.inputs_ended)
+    given = {position.channel: position for position in start.data_positions}
+    for named in snapshot.data_positions:
+        position = given.get(named.channel)
+        if position is not None and (_ranges(position), position.sequence) != (_ranges(named), named.sequence):
+            yield f"the ranges of channel {named.channel} as in {what}, {_ranges(named)}", str(_ranges(position))
     same_epoch = snapshot.epoch == start.epoch
-    position = snapshot.event_position if same_epoch else begin
-    if position is not None and start.event_position != position:
-        yield f"event position {position} of {what}", str(start.event_position)
+    due_at = snapshot.event_position if same_epoch else begin
+    if due_at is not None and start.event_position != due_at:
+        yield f"event position {due_at} of {what}", str(start.event_position)
     first = snapshot.handled_through if same_epoch and start.policy is not FailoverPolicy.RESET else 0
     due = (snapshot.epoch, snapshot.handled_through) if snapshot.event_ranges else (start.epoch, first)
     if (start.expected_epoch, start.expected_sequence) != due:
         yield f"event {due[1]} of epoch {due[0]} next", f"{start.expected_sequence} of epoch {start.expected_epoch}"
+
+
+def _ranges(position: ChannelPosition) -> tuple[Segment, ...]:
+    """What is left of older parts: the open one begins where the epoch did, at the lowest."""
+    return tuple(segment for segment in position.segments if segment.end != OPEN_END)

@@ -663,6 +663,18 @@ def a_data_position_is_at_another_place_than_its_barrier(logs: Logs) -> tuple[Ki
 
 
 @damage("data")
+def a_start_leaves_out_a_range_of_a_channel(logs: Logs) -> tuple[Kind, At]:
+    for at, start in logs.all(Start):
+        if any(s.end != OPEN_END for position in start.data_positions for s in position.segments):
+            opened = tuple(
+                replace(p, segments=tuple(s for s in p.segments if s.end == OPEN_END)) for p in start.data_positions
+            )
+            logs.change(at, data_positions=opened)
+            return Kind.START, at
+    raise LookupError("no Start with a range")
+
+
+@damage("data")
 def a_data_partition_is_truncated_above_a_kept_range(logs: Logs) -> tuple[Kind, At]:
     at, _ = logs.first(RecordFrame)
     logs.truncate(at.partition, logs.end[at.partition])
