@@ -10,6 +10,9 @@ from typing import NamedTuple
 FINDINGS_MAX = 1_000
 """So many are kept in full; what comes behind them is counted."""
 
+TOLD_MAX = 20
+"""So many a report tells in its text."""
+
 
 class Kind(StrEnum):
     """What is wrong at a place. ``docs/audit.md`` says what each means for the job."""
@@ -125,8 +128,9 @@ class Report:
     def __str__(self) -> str:
         if self.healthy:
             return f"the logs of job {self.job} are healthy"
-        told = "\n".join(f"  {finding}" for finding in self.findings)
-        more = f"\n  and {self.more} more" if self.more else ""
+        told = "\n".join(f"  {finding}" for finding in self.findings[:TOLD_MAX])
+        rest = len(self.findings[TOLD_MAX:]) + self.more
+        more = f"\n  and {rest} more" if rest else ""
         return f"the logs of job {self.job} are damaged:\n{told}{more}"
 
 
