@@ -251,6 +251,7 @@ def _retention() -> list[Config]:
         replace(base, name="retention-no-window", retention=0.0),
         replace(base, name="retention-older", older=0.5, coordinator_faults=3.0),
         replace(base, name="retention-discards", discards=2.0, older=0.3, max_concurrent=1),
+        replace(base, name="retention-rescale", rescales=20.0, coordinator_faults=2.0),
         replace(base, name="retention-zombies", coordinator_faults=8.0, raises=0.0),
         replace(
             base, name="retention-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1, older=0.3
