@@ -888,7 +888,7 @@ MUTANTS: dict[str, Mutant] = {
                 "if owed is None or subtask not in job.current.slots:",
             ),
         ),
-        "rescale-often",
+        "rescale-frozen",
     ),
     "derived-forgets-who-acknowledged": Mutant(
         "section 5: subtask i of n' keeps attempt, generation and sent-sequence of subtask i of n",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Reset, Start, Stop
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings, Rescale
-from penstock.schemas.state import Segment, StateHandle
+from penstock.schemas.state import OPEN_END, Segment, StateHandle
 
+from .data_jobs import B0, RANGE, operator, started, unaligned
 from .driver import S0, S1, Script, job_settings, names
 
 
@@ -379,3 +381,64 @@ def test_tasks_of_the_layout_before_are_not_waited_for() -> None:
     script.checkpoint()
     script.restart(job_settings(op(3)))
     assert not script.job.left and not script.job.registered
+
+
+# ---- operators that feed one another (section 9)
+
+
+def feeding(a: int, b: int, **changes: Any) -> list[OperatorSettings]:
+    return [
+        replace(operator("a", a), rescale=Rescale.LIST),
+        replace(operator("b", b, "a"), rescale=Rescale.KEYED, **changes),
+    ]
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 2), (2, 3), (1, 4)])
+def test_channels_of_an_operator_that_changes_begin_where_the_epoch_does(a: int, b: int) -> None:
+    script = Script.running(*feeding(2, 2))
+    script.emit_data("a", B0, 12)
+    script.checkpoint()
+    script.emit_data("a", B0, 3)
+    rescale(script, *feeding(a, b))
+    for index in range(b):
+        receiver = SubtaskId("b", index)
+        positions = script.task(receiver).start.data_positions
+        end = script.data_end("a", receiver)
+        assert [p.channel for p in positions] == [f"a/{sender}" for sender in range(a)]
+        assert {(s.begin, s.end, s.epoch) for p in positions for s in p.segments} == {(end, OPEN_END, 2)}
+        assert {p.sequence for p in positions} == {0}
+    script.checkpoint()
+
+
+def test_channels_between_operators_that_stay_keep_their_positions() -> None:
+    script = Script.running(*feeding(2, 2), op(1, name="other"))
+    unaligned(script)
+    rescale(script, *feeding(2, 2), op(3, name="other"))
+    assert RANGE in started(script)["a/0"]
+
+
+@pytest.mark.parametrize(("a", "b"), [(3, 2), (2, 3)])
+def test_records_on_their_way_refuse_and_a_savepoint_is_the_way_out(a: int, b: int) -> None:
+    script = Script.running(*feeding(2, 2))
+    unaligned(script)
+    refused(
+        script, feeding(a, b), r"unaligned, with records on their way from a/0 to b/0\..*savepoint, which is aligned"
+    )
+
+
+def test_an_operator_of_which_some_know_that_their_inputs_have_ended_refuses() -> None:
+    script = Script.running(*feeding(2, 2))
+    n = script.trigger()
+    for subtask, task in script.tasks.items():
+        script.read(task.ack(n, inputs_ended=subtask == B0))
+    refused(script, feeding(2, 3), "its subtasks 0 have been told that their inputs have ended and the others have not")
+
+
+def test_key_groups_never_change_with_the_parallelism() -> None:
+    script = Script.running(*feeding(2, 2))
+    script.checkpoint()
+    script.settings = job_settings(*feeding(2, 3), max_parallelism=64)
+    for subtask in script.settings.subtasks():
+        script.events_log.setdefault(subtask, [])
+    with pytest.raises(JobRefused, match=r"by 128 key groups \(max_parallelism\), the job now has 64"):
+        CoordinatorCore(script.settings, "second").handle(script.beginning(), script.now)
