@@ -16,8 +16,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .schemas.versions import RELEASE
-
 if TYPE_CHECKING:
     from . import audit, broker, sinks, spark_integration, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
     from .subtask_client.api import Context, Finished, Idle, Progress, Subtask
 
 
-__version__ = RELEASE
+__version__ = "0.1.0"
 
 _HOME = {
     "CheckpointResult": "coordinator.api",

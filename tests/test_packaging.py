@@ -143,5 +143,6 @@ def test_the_same_code_is_found_in_a_zip_as_spark_workers_have_it(built: Built, 
 
 def test_the_version_is_the_same_everywhere() -> None:
     import penstock
+    from penstock.schemas.versions import RELEASE
 
-    assert penstock.__version__ == PYPROJECT["project"]["version"]
+    assert penstock.__version__ == RELEASE == PYPROJECT["project"]["version"]
