@@ -212,9 +212,11 @@ class CheckpointLogCheck:
             self._as_prepared(offset, prepared, known)
         facts.checkpoints[n] = known
         for gone in header.discarded:
-            if gone not in facts.kept or gone == n:
+            if gone < n and gone not in facts.checkpoints:
+                facts.whole = False  # it has been compacted away
+            elif gone not in facts.kept or gone == n:
                 expected = f"only checkpoints to be discarded that are kept ({', '.join(map(str, sorted(facts.kept)))})"
-                self._if_whole.append((Kind.DISCARD, offset, expected, f"checkpoint {n} discards {gone}"))
+                self._damage(Kind.DISCARD, offset, expected, f"checkpoint {n} discards {gone}")
         facts.undecided.discard(n)
         facts.kept.add(n)
         insort(facts.line, n)
@@ -313,6 +315,8 @@ class CheckpointLogCheck:
         if kind == "prepared":
             facts.undecided.discard(n)
         elif kind == "checkpoint":
+            if n not in facts.checkpoints and n <= self._reserved_through:
+                facts.whole = False  # it has been compacted away, and its discard not yet
             if facts.line and facts.line[-1] == n:
                 expected = f"the last completed checkpoint, {n}, to be kept"
                 self._damage(Kind.DISCARD, offset, expected, "it is discarded")
