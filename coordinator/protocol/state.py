@@ -231,6 +231,22 @@ class WaitingHello:
     """The one that waited when this one came: it is the newest again should this one's task be reported dead."""
 
 
+DISPLACED_MAX = 4
+"""Hellos of other tasks that one which displaced them remembers: so many tasks of one subtask may die at once."""
+
+
+def _shorten(waiting: WaitingHello) -> None:
+    """Whom it displaced, without its own task's earlier Hellos, and no more than are remembered."""
+    link, kept = waiting, 0
+    while link.displaced is not None:
+        if link.displaced.hello.task == waiting.hello.task:
+            link.displaced = link.displaced.displaced
+        elif kept == DISPLACED_MAX:
+            link.displaced = None
+        else:
+            link, kept = link.displaced, kept + 1
+
+
 @dataclass(frozen=True, slots=True)
 class OwedStop:
     """A Stop that may not stand yet."""
@@ -390,8 +406,12 @@ class JobState:
         if waiting is None:
             return False
         if not hint.names(waiting.hello):
-            if waiting.displaced is not None and hint.names(waiting.displaced.hello):
-                waiting.displaced = None
+            link = waiting
+            while link.displaced is not None:
+                if hint.names(link.displaced.hello):
+                    link.displaced = link.displaced.displaced
+                else:
+                    link = link.displaced
             return False
         del self.hellos[subtask]
         if waiting.displaced is not None:
@@ -407,7 +427,7 @@ class JobState:
         if before is not None:
             again = before.hello.task == waiting.hello.task
             waiting.displaced = before.displaced if again else before
-            before.displaced = None  # one is remembered, no more
+            _shorten(waiting)
         self.hellos[subtask] = waiting
 
     @property

@@ -469,3 +469,16 @@ def test_one_whose_end_stands_in_an_abandoned_checkpoint_is_missed_and_not_kille
     script.live(2 * script.settings.start_timeout)
     assert kills(script) == []
     assert script.ended is not None and "only 1 of 2 subtasks registered" in script.ended.cause
+
+
+def test_two_tasks_that_die_at_once_leave_the_hello_that_both_displaced() -> None:
+    """Section 8: each Hello displaced the one before; with both tasks dead the first is the newest again."""
+    script = Script.running()
+    first = script.hello(S0, read=False)
+    dead = [script.hello(S0, read=False) for _ in range(2)]
+    tasks = [record.task for _, record in script.acks if isinstance(record, Hello)][-2:]
+    for task in reversed(tasks):
+        script.write(FailureHint(*S0, "run-1", task, "killed"))
+    script.restart()
+    assert first.started
+    assert not any(task.started for task in dead)
