@@ -34,7 +34,10 @@ def run(arguments: list[str]) -> int:
 
 
 def coordinator(options: list[str]) -> int:
-    truncation.EVERY_S = settings()["truncate_every_s"]
+    if (every_s := settings()["truncate_every_s"]) is None:
+        truncation.Truncation.want = lambda *_: None  # type: ignore[method-assign]
+    else:
+        truncation.EVERY_S = every_s
     job_file = Path(__file__).with_name("job_file.py")
     return main(["coordinator", str(job_file), "--broker", settings()["bootstrap"], "--json", *options])
 

@@ -30,7 +30,7 @@ from .workload import OPERATOR, SUBTASKS
 COORDINATOR = "coordinator"
 EVENTS = 60
 """What each subtask is sent in all."""
-NEVER = 1e9
+NEVER = None
 """For ``truncate_every_s``: what is written stays to be looked at."""
 FIRST = "list/0"
 SECOND = "list/1"
@@ -54,7 +54,7 @@ class Rig:
         restart: dict[str, Any] | None = None,
         timing: dict[str, float] | None = None,
         event_ack_timeout: float = 60.0,
-        truncate_every_s: float = 5.0,
+        truncate_every_s: float | None = 5.0,
     ) -> None:
         self.bootstrap = bootstrap
         self.gates = Gates()
