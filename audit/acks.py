@@ -79,15 +79,14 @@ class AcksCheck:
 
     def _retained(self) -> None:
         """What a restore of a kept checkpoint reads again must be there."""
-        begin, last = self._extent.retained, self._facts.last
+        begin, commands = self._extent.retained, self._facts.commands_position
         for n in sorted(self._facts.kept):
             known = self._facts.checkpoints[n]
             if not known.is_savepoint and known.inbox_position < begin and not known.copied:
                 expected = f"the inbox of checkpoint {n} from offset {known.inbox_position}"
                 self._report.damage(Kind.RETENTION, self._place, begin, expected, f"the topic begins at {begin}")
-        position = getattr(last.header, "commands_position", begin) if last is not None and not last.copied else begin
-        if position < begin and last is not None:
-            expected = f"the commands behind offset {position}, which checkpoint {last.id} has not seen executed"
+        if self._facts.line and commands < begin:
+            expected = f"the commands behind offset {commands}, which no checkpoint has seen executed"
             self._report.damage(Kind.RETENTION, self._place, begin, expected, f"the topic begins at {begin}")
 
     # ---- records

@@ -217,6 +217,7 @@ class CheckpointLogCheck:
             elif gone not in facts.kept or gone == n:
                 expected = f"only checkpoints to be discarded that are kept ({', '.join(map(str, sorted(facts.kept)))})"
                 self._damage(Kind.DISCARD, offset, expected, f"checkpoint {n} discards {gone}")
+        facts.commands_position = max(facts.commands_position, header.commands_position)
         facts.undecided.discard(n)
         facts.kept.add(n)
         insort(facts.line, n)

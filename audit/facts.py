@@ -91,6 +91,8 @@ class LogFacts:
     """Offset of a RunStarted in the acks topic to its run, and to where that was claimed."""
     commands: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Likewise executed commands."""
+    commands_position: int = 0
+    """Every command below this offset of the acks topic has been executed, whichever line the job went on from."""
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     claim_offset: int = 0
     """Of the newest claim in the log."""

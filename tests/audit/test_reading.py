@@ -6,9 +6,14 @@ import pytest
 
 from penstock.audit import Kind, audit
 from penstock.audit.report import FINDINGS_MAX, TOLD_MAX, Place, Report
+from penstock.coordinator.client import JobClient
+from penstock.coordinator.protocol.inputs import Restore
+from penstock.coordinator.protocol.retention import truncation
 from penstock.schemas.errors import JobRefused
 from penstock.testing import Faults
 from penstock.transport import MemoryBroker, MemoryTransport, Partition
+from tests.coordinator.jobs import Plan, make_job
+from tests.coordinator.jobs import run as run_plan
 from tests.testing.jobs import Course, counting_job, ends_exactly, run, wait_checkpoint
 
 
@@ -49,6 +54,30 @@ def test_garbage_on_a_topic_that_bears_it_is_void_and_no_damage() -> None:
     report = audit(transport, job.name, job.prefix)
     assert report.healthy, str(report)
     assert report.void["unreadable records"] == 2
+
+
+def test_a_job_that_goes_back_to_a_savepoint_is_healthy_before_its_next_checkpoint() -> None:
+    """The acks topic has been truncated since, below what newer checkpoints had seen executed."""
+    transport, plan = MemoryTransport(MemoryBroker()), Plan()
+    job = make_job(plan, interval=None)
+    acks = Partition(job.settings.topics.acks, 0)
+    with run_plan(job, transport) as running:
+        plan.wait_gateways(0)
+        first, _, last = (running.client.savepoint(timeout_s=20).checkpoint_id for _ in range(3))
+        assert running.client.stop(timeout_s=20).accepted
+        running.wait(20)
+        history = running.client.history()
+    floors = truncation(job.settings, history)
+    assert floors is not None and floors.acks == history.checkpoints[last].inbox_position
+    transport.truncate({acks: floors.acks})
+    plan = Plan()
+    with run_plan(
+        make_job(plan, interval=None), transport, options={"restore": Restore.CHECKPOINT, "restore_checkpoint": first}
+    ):
+        plan.wait_gateways(0)
+        assert JobClient(transport, job.name).history().line == [first]
+        report = audit(transport, job.name)
+        assert report.healthy, str(report)
 
 
 def test_a_job_that_never_was_is_refused() -> None:
