@@ -56,7 +56,7 @@ def begin(job: JobState, begin: Begin) -> None:
         job.aborts_prepared = True
     if restored is None or not rescaling.resized(job, restored):
         return claim(job, NO_CHECKPOINT if restored is None else restored.id, _started(job))
-    job.rescaling = restored, begin.acks.begin
+    job.rescaling = restored, begin.acks.end
     if (effect := rescaling.to_deal(job, restored)) is None:
         return redistributed(job, Redistributed({}))
     job.phase = Phase.RESCALING
@@ -66,8 +66,8 @@ def begin(job: JobState, begin: Begin) -> None:
 def redistributed(job: JobState, dealt: Redistributed) -> None:
     """Claims the first epoch, and with it commits the checkpoint whose layout is the job's."""
     assert job.rescaling is not None
-    (restored, acks_begin), job.rescaling = job.rescaling, None
-    claim(job, restored.id, _started(job), rescaling.derived(job, restored, dealt.states, acks_begin))
+    (restored, acks_end), job.rescaling = job.rescaling, None
+    claim(job, restored.id, _started(job), rescaling.derived(job, restored, dealt.states, acks_end))
 
 
 def _started(job: JobState) -> str:

@@ -54,7 +54,7 @@ def to_deal(job: JobState, restored: Checkpoint) -> Redistribute | None:
     return Redistribute(restored.id, n, epoch, tuple(wanted)) if wanted else None
 
 
-def derived(job: JobState, restored: Checkpoint, dealt: States, acks_begin: int) -> list[Keyed]:
+def derived(job: JobState, restored: Checkpoint, dealt: States, acks_end: int) -> list[Keyed]:
     """The records of n'. An operator that keeps its parallelism keeps its snapshots, and one that is gone too."""
     sizes = {operator.name: operator.parallelism for operator in resized(job, restored)}
     snapshots: dict[str, list[SubtaskSnapshot]] = {}
@@ -74,7 +74,7 @@ def derived(job: JobState, restored: Checkpoint, dealt: States, acks_begin: int)
         triggered_at_ms=job.wall_ms(),
         completed_at_ms=job.wall_ms(),
         parts=len(parts),
-        operators=tuple(_operator(restored.header, was, sizes, acks_begin) for was in restored.header.operators),
+        operators=tuple(_operator(restored.header, was, sizes, acks_end) for was in restored.header.operators),
         discarded=(),
         reserved_through=n + IDS_RESERVED,
         rescaled_from=restored.id,
@@ -83,10 +83,11 @@ def derived(job: JobState, restored: Checkpoint, dealt: States, acks_begin: int)
 
 
 def _operator(
-    header: CheckpointCompleted, was: OperatorSnapshot, sizes: Mapping[str, int], acks_begin: int
+    header: CheckpointCompleted, was: OperatorSnapshot, sizes: Mapping[str, int], acks_end: int
 ) -> OperatorSnapshot:
-    """A savepoint holds its inbox itself, and the log may no longer: n' asks it for no more than it has."""
-    inbox_position = max(was.inbox_position, acks_begin) if header.savepoint else was.inbox_position
+    """A savepoint holds its inbox itself, so n' asks the log for nothing: what stood there may be gone, or go when a
+    coordinator before this one comes to truncate it."""
+    inbox_position = acks_end if header.savepoint else was.inbox_position
     return replace(was, parallelism=sizes.get(was.operator, was.parallelism), inbox_position=inbox_position)
 
 

@@ -346,7 +346,7 @@ class JobState:
     manifests: dict[int, BatchEvents] = field(default_factory=dict)
     """By prepared checkpoint: who has written what its batch sent to a coordinator."""
     rescaling: tuple[Checkpoint, int] | None = None
-    """Not None exactly while RESCALING: what is restored, and where the acks topic begins."""
+    """Not None exactly while RESCALING: what is restored, and where the acks topic ends."""
     aborts_prepared: bool = False
     """The next epoch begins where the job has been set back to: what is prepared follows another checkpoint."""
     restores_nothing: bool = False

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.effects import Append, CallEvents, CallReset, Commit, Redistribute
+from penstock.coordinator.protocol.effects import Append, CallEvents, CallReset, Commit, Redistribute, Truncate
 from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.acks import Hello, RunStarted
@@ -300,6 +300,22 @@ def test_a_savepoint_gives_its_inbox_to_the_derived_checkpoint_and_the_log_need_
     script.restart(acks=Offsets(script.acks_begin, len(script.acks)))
     script.hello_all("run of 2")
     assert script.received() == [b"late"]
+
+
+def test_a_truncation_that_comes_late_takes_nothing_from_what_was_derived_of_a_savepoint() -> None:
+    """The coordinator that was replaced had completed newer checkpoints, and truncates below them only now."""
+    script = running(5)
+    n = script.savepoint()
+    script.acknowledge(n)
+    for _ in range(2):
+        script.checkpoint()
+    late = script.made(Truncate)[-1].acks
+    rescale(script, op(2), restore=Restore.CHECKPOINT, restore_checkpoint=n)
+    assert script.job.history.checkpoints[script.last_id].header.rescaled_from == n
+    script.acks_begin = late
+    script.restart(acks=Offsets(late, len(script.acks)))
+    script.hello_all("run of 2")
+    assert states(script) == [b"0 of 5", b"1 of 5"]
 
 
 # ---- ends
