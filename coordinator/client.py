@@ -55,7 +55,10 @@ class JobClient:
     # ---- looking
 
     def status(self) -> JobStatus | None:
-        """The newest status that a coordinator wrote; ``at_ms`` says when. None where there is none."""
+        """The newest status of the newest epoch; ``at_ms`` says when it was written. None where there is none.
+
+        A coordinator that was frozen may tell once more of an older one, behind those of its successor.
+        """
         there = self._transport.offsets([self._status])[self._status]
         reader = self._transport.reader({self._status: max(there.begin, there.end - STATUS_LOOK_BACK)})
         newest = None
@@ -66,7 +69,8 @@ class JobClient:
                 for record in reader.poll(0.5):
                     position = record.offset + 1
                     found = _readable(record)
-                    newest = found if isinstance(found, JobStatus) else newest
+                    if isinstance(found, JobStatus) and (newest is None or found.epoch >= newest.epoch):
+                        newest = found
         finally:
             reader.close()
         return newest

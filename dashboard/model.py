@@ -170,10 +170,10 @@ class History:
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
 
     def see(self, status: JobStatus) -> bool:
-        """Whether it was news."""
+        """Whether it was news. A newer epoch always is: its coordinator's machine may have a clock that is behind."""
         before = self.newest
         if before is not None:
-            if status.at_ms < before.at_ms or status == before:
+            if status == before or (status.at_ms < before.at_ms and status.epoch <= before.epoch):
                 return False
             if (point := _point(before, status)) is not None:
                 self.points.append(point)

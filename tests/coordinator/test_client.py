@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 from penstock.coordinator.client import JobClient, list_jobs, statuses
 from penstock.coordinator.protocol.effects import Ending
+from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
+from penstock.transport.ports import Partition
 
 from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
 
@@ -31,6 +34,20 @@ def test_status_tells_what_the_coordinator_wrote_last() -> None:
         (operator,) = status.operators
         assert [(s.subtask, s.phase) for s in operator.subtasks] == [(0, "running"), (1, "running")]
         assert running.client.running()
+
+
+def test_what_a_coordinator_that_was_frozen_says_behind_its_successor_is_not_the_status() -> None:
+    plan = Plan()
+    with started(plan) as running:
+        status = wait_status(running, lambda s: s.epoch == 1)
+        writer = running.transport.writer()
+        for epoch, state in ((8, "running"), (7, "left")):
+            late = replace(status, epoch=epoch, state=state, at_ms=status.at_ms + 60_000)
+            writer.append(Partition(running.settings.topics.status, 0), encode(late))
+        writer.close()
+        newest = running.client.status()
+        assert newest is not None
+        assert (newest.epoch, newest.state) == (8, "running")
 
 
 def test_a_job_that_stopped_is_not_running() -> None:

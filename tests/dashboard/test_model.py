@@ -40,6 +40,14 @@ def test_a_status_is_seen_once_and_never_behind_a_newer_one() -> None:
     assert history.see(status(3))
 
 
+def test_a_coordinator_whose_clock_is_behind_that_of_the_one_before_is_seen_at_once() -> None:
+    history = seen(status(30))
+    assert history.see(status(2, epoch=2))
+    assert not history.see(status(1, epoch=2))
+    assert not history.see(status(1, epoch=1))
+    assert history.see(status(3, epoch=2))
+
+
 # ---- rates
 
 
