@@ -129,7 +129,8 @@ def _checked(standby: bool, takeover_after: float | None, elsewhere: bool) -> fl
 
 
 def _numbers(service: Host) -> dict[str, dict[str, float]]:
-    return {} if service.runtime is None else service.runtime.numbers()
+    runtime = service.runtime  # a standby's comes and goes
+    return {} if runtime is None else runtime.numbers()
 
 
 def _follow(service: Host, display: Display, console: Console) -> int:

@@ -14,7 +14,6 @@ from ..schemas.access import Grant, Operation, Resource, topic_grant
 from ..schemas.errors import ConfigurationError, NotAuthorized, PenstockError, TransportError
 from .kafka_client import (
     NO_ANSWER,
-    TOPIC_UNKNOWN,
     ClientEvents,
     ConsumerHandle,
     KafkaConfig,
@@ -32,6 +31,8 @@ _BEAT_MIN_MS, _BEAT_MAX_MS = 100, 500
 """A beat is also how members learn that one has left: however long the session, that takes no longer."""
 _POLL_INTERVAL_MIN_MS = 300_000
 _INSPECT_TIMEOUT_S = 5.0
+_REFRESH_MS = 5_000
+"""A topic that a broker did not know for a moment is looked for again after so long: by default it takes minutes."""
 
 _REFUSED = frozenset({KafkaError._FATAL, KafkaError.INVALID_GROUP_ID})
 """Errors of a member that waiting does not cure."""
@@ -61,6 +62,7 @@ class KafkaElection:
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="latest",
+            topic_metadata_refresh_interval_ms=_REFRESH_MS,
         )
         self._consumer = make_client(ConsumerHandle, config, settings)
         self._thread = threading.Thread(target=self._run, name=f"{group}-election", daemon=True)
@@ -108,10 +110,10 @@ class KafkaElection:
             self._failure = self._denied(Grant(Resource.GROUP, self._group, False, Operation.READ), error)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._failure = self._denied(topic_grant(self._topic, Operation.READ), error)
-        elif code in _REFUSED or code in TOPIC_UNKNOWN or error.fatal():
+        elif code in _REFUSED or error.fatal():
             why = self._config.explained(error)
             self._failure = TransportError(f"standing for {self._group} at {self._config.bootstrap} failed: {why}")
-        elif code not in NO_ANSWER:
+        elif code not in NO_ANSWER:  # a topic that is unknown may be so to a broker that has just started
             logger.debug("group %s: %s", self._group, self._config.explained(error))
 
     def _denied(self, grant: Grant, error: KafkaError) -> NotAuthorized:

@@ -165,7 +165,8 @@ class Election(Protocol):
         """Whether this candidate holds the place, as far as it has heard; while the broker is away, what held before.
 
         Raises what keeps it from being a candidate at all: :class:`ConfigurationError` for a session that the broker
-        does not allow, :class:`TransportError` for a group that it may not join or a topic that is gone.
+        does not allow, :class:`TransportError` for a group that it may not join. Of a topic that is gone it says
+        nothing: nobody is elected.
         """
 
     def close(self) -> None:

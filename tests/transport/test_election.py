@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
 import pytest
+from confluent_kafka import KafkaError
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.errors import ConfigurationError, TopicMissing
+from penstock.schemas.errors import ConfigurationError, TopicMissing, TransportError
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import Election, MemoryTransport, Transport
-from penstock.transport.kafka import KafkaTransport
+from penstock.transport.kafka import KafkaConfig, KafkaTransport
+from penstock.transport.kafka_election import KafkaElection
 
 from .conftest import DEADLINE_S, MakeTopic
 
@@ -177,3 +179,13 @@ def test_a_session_that_the_broker_does_not_allow_is_refused_with_its_bounds(kaf
             refused = pytest.raises(ConfigurationError, match=r"0\.3 s .*group\.min\.session\.timeout\.ms is 1000")
             with refused:
                 wait_until(election.elected, "a refusal")
+
+
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_ends_no_candidacy() -> None:
+    config = KafkaConfig("127.0.0.1:1")
+    with closing(KafkaElection(config, "penstock.a.standby", "penstock.a.checkpoints", SESSION_S)) as election:
+        election._heard(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+        assert not election.elected()
+        election._heard(KafkaError(KafkaError.INVALID_GROUP_ID))
+        with pytest.raises(TransportError, match="INVALID_GROUP_ID"):
+            election.elected()
