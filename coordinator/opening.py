@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.checkpoints import CheckpointLogRecord, EpochClaimed
 from ..schemas.codec import decode
-from ..schemas.errors import JobRefused, TransportError, UnreadableRecord
+from ..schemas.errors import BrokerUnreachable, Fenced, JobRefused, StateError, TransportError, UnreadableRecord
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
@@ -57,9 +58,11 @@ def read_begin(
     acks, data = Partition(topics.acks, 0), data_partitions(settings)
     offsets = transport.offsets([*partitions.values(), *data.values(), acks], timeout_s)
     log = tuple(read_log(settings.name, transport, Partition(topics.checkpoints, 0), timeout_s))
-    # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above that end.
-    ends = transport.offsets(list(offsets), timeout_s)
-    offsets = {at: OffsetRange(there.begin, ends[at].end) for at, there in offsets.items()}
+    if log:
+        # Asked again behind the log: a coordinator at work goes on completing checkpoints, with positions above that
+        # end. Where the log was empty another may have begun since, whose events are no sign of a log that was lost.
+        ends = transport.offsets(list(offsets), timeout_s)
+        offsets = {at: OffsetRange(there.begin, ends[at].end) for at, there in offsets.items()}
     end = offsets[acks].end
     return Begin(
         log,
@@ -96,23 +99,85 @@ def check_may_start(
     restore: Restore = Restore.LATEST,
     restore_checkpoint: int = -1,
     coordinators: Mapping[str, StateSpec] | None = None,
-) -> None:
+) -> History | None:
     """Raises JobRefused where a coordinator that starts now would be refused. Changes nothing, fences nobody.
 
-    With ``coordinators`` also where states cannot be redistributed over another parallelism; it calls user code then.
-    For whoever is about to do something that a refused start must not have done. The job's topics must exist.
+    StateError where the states of coordinators that it would restore are not to be seen from here. Returns the job so
+    far, None where that cannot be told now. With ``coordinators`` it also refuses states that cannot be redistributed
+    over another parallelism; it calls user code then. For whoever is about to do something that a refused start must
+    not have done. The job's topics must exist.
     """
     try:
         begin = read_begin(settings, transport, restore, restore_checkpoint, timeout_s=_LOOK_TIMEOUT_S)
     except TransportError:
-        return  # an open transaction may hide the log's end until a claim aborts it
+        return None  # an open transaction may hide the log's end until a claim aborts it
     storage = StateStorage(settings.state_storage, settings.topics.root)
     check_state_owner(settings, transport, storage, _LOOK_TIMEOUT_S)
-    decided = CoordinatorCore(settings, "only looking").handle(begin, time.monotonic())
+    core = CoordinatorCore(settings, "only looking")
+    decided = core.handle(begin, time.monotonic())
     learn_schemas(coordinators or {}, begin)
     for effect in decided:
         if isinstance(effect, Redistribute) and coordinators is not None:
             Redistribution(settings, coordinators, storage, "").try_out(effect)
+    history = core.job.history
+    if restore is not Restore.FRESH:
+        restored = history.last_id if restore is Restore.LATEST else restore_checkpoint
+        _check_states(settings, transport, storage, history, restored)
+    return history
+
+
+def _check_states(
+    settings: JobSettings, transport: Transport, storage: StateStorage, history: History, checkpoint_id: int
+) -> None:
+    """Raises StateError where a coordinator's state in that checkpoint cannot be seen from here.
+
+    A coordinator at work may have discarded the checkpoint meanwhile: then this says nothing.
+    """
+    checkpoint = history.checkpoints.get(checkpoint_id)
+    for operator in settings.operators:
+        part = None if checkpoint is None else checkpoint.operator(operator.name)
+        state = None if part is None or not operator.has_coordinator else part.coordinator_state
+        if state is None or state.location is None or storage.has(state.location):
+            continue
+        try:
+            log = read_log(settings.name, transport, Partition(settings.topics.checkpoints, 0), _LOOK_TIMEOUT_S)
+        except TransportError:
+            return
+        if checkpoint_id not in History.of(log).checkpoints:
+            return
+        raise StateError(
+            f"checkpoint {checkpoint_id} of job {settings.name} cannot be restored: {storage!r} does not hold the state"
+            f" of the coordinator of {operator.name} ({state.location}). state_storage must be the same place for"
+            f" whoever runs the job, on whichever machine. Where the state is lost, name an older checkpoint:"
+            f" --from-checkpoint N (penstock checkpoints {settings.name} lists them)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The newest epoch that a host's coordinators know of, and which of them has looked last."""
+
+    epoch: int
+    instance: str
+
+
+def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen, timeout_s: float) -> None:
+    """Raises Fenced where another host has begun an epoch since: whoever broke off must not take its place back.
+
+    An open transaction may hide that: it is this host's own, as a rule.
+    """
+    log = Partition(settings.topics.checkpoints, 0)
+    transport.offsets([log], timeout_s)  # the broker is there
+    try:
+        records = read_log(settings.name, transport, log, _LOOK_TIMEOUT_S)
+    except BrokerUnreachable:
+        raise
+    except TransportError:
+        return
+    claims = [record for _, record in records if isinstance(record, EpochClaimed)]
+    newest = max(claims, key=lambda claim: claim.epoch, default=None)
+    if newest is not None and newest.epoch > seen.epoch and newest.instance != seen.instance:
+        raise Fenced(f"another coordinator (instance {newest.instance}) has begun epoch {newest.epoch} meanwhile")
 
 
 def _readable(job: str, record: LogRecord) -> Keyed:

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import assert_never
 
-from ..schemas.codec import Record, encode
+from ..schemas.codec import encode
 from ..schemas.errors import (
     Fenced,
+    JobHasFinished,
     NotAuthorized,
     OutcomeUnknown,
     PenstockError,
@@ -40,7 +41,7 @@ from . import acks_reader, opening
 from .acks_reader import AcksReader
 from .host import CoordinatorSpec, OperatorHost
 from .mailbox import Item, Mailbox
-from .protocol import effects, inputs
+from .protocol import effects, ended, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import History
@@ -48,6 +49,7 @@ from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
+from .side_writer import SideWriter
 from .state_owner import claim_states
 from .states import collect_orphans, load_state
 from .status import encoded, job_status
@@ -92,8 +94,7 @@ class _Logs:
 
     checkpoints: FencedLog
     events: Writer
-    side: Writer
-    """For heartbeats, status and replies, whose loss is harmless."""
+    side: SideWriter
     events_life: int = 0
     """Which writer of events this is; what an earlier one could not append is known."""
 
@@ -131,6 +132,7 @@ class CoordinatorRuntime:
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
         self._leaving = threading.Event()
+        self._before: opening.Seen | None = None
         self._event_partitions = opening.event_partitions(settings)
         self._data_partitions = opening.data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
@@ -153,6 +155,10 @@ class CoordinatorRuntime:
             return self._ended(Ending.FENCED, str(fenced))
         except PositionUnavailable as gone:
             return self._position_gone(gone)
+        except JobHasFinished as finished:
+            if self.options.continues:
+                self._tell_end(finished)
+            raise
         finally:
             self._close()
 
@@ -164,6 +170,15 @@ class CoordinatorRuntime:
         if History.of(log).epoch == self._core.job.history.epoch:
             raise gone
         return self._ended(Ending.FENCED, f"another coordinator is at work: {gone}")
+
+    def _tell_end(self, finished: JobHasFinished) -> None:
+        """The instance before may have died before it could: tasks leave, and readers learn how the job has ended."""
+        history, deadline_s = self._core.job.history, self.options.deadline_s
+        begin, end = ended.hellos_from(history), self._transport.offsets([self._acks], deadline_s)[self._acks].end
+        read = acks_reader.read_range(self._transport, self._acks, begin, end, deadline_s)
+        for subtask, stop in ended.stops(self.settings, history, read):
+            self._append(subtask, stop)
+        self._ended(Ending(finished.outcome), finished.cause)
 
     def _run(self) -> CoordinatorOutcome:
         self._start()
@@ -187,6 +202,16 @@ class CoordinatorRuntime:
         """Asks ``run`` to return soon, without ending the job: a successor goes on from the log. From any thread."""
         self._leaving.set()
         self._mailbox.post(_nothing)
+
+    def follow(self, before: CoordinatorRuntime) -> None:
+        """Says whose place this one takes, in the same host. To be called before ``run``."""
+        self._before = before.seen
+
+    @property
+    def seen(self) -> opening.Seen | None:
+        """What this host knows of the job's epochs; None where none of its instances has come that far."""
+        job = self._core.job
+        return self._before if job.phase is Phase.NEW else opening.Seen(job.history.epoch, self.instance)
 
     @property
     def began(self) -> bool:
@@ -231,10 +256,20 @@ class CoordinatorRuntime:
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             restore = self.options.restore, self.options.restore_checkpoint
             opening.check_may_start(settings, self._transport, *restore, self._specs)
+        if self._before is not None:
+            opening.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
-        self._logs = _Logs(checkpoints, self._transport.writer(), self._transport.writer())
+        self._logs = _Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         claim_states(settings, self._transport, self._storage, deadline_s)
-        begin = self._begin()
+        options = self.options
+        begin = opening.read_begin(
+            settings,
+            self._transport,
+            options.restore,
+            options.restore_checkpoint,
+            continues=options.continues,
+            timeout_s=deadline_s,
+        )
         opening.learn_schemas(self._specs, begin)
         for operator in settings.operators:
             if operator.has_coordinator:
@@ -249,19 +284,9 @@ class CoordinatorRuntime:
                     self._transport.max_record_bytes - RECORD_HEADROOM,
                 )
         self._feed(begin)
+        self._status_at = 0.0
         self._acks_reader = AcksReader(self._transport, self._acks, self._core.job.position, self._mailbox)
         self._acks_reader.start()
-
-    def _begin(self) -> inputs.Begin:
-        options = self.options
-        return opening.read_begin(
-            self.settings,
-            self._transport,
-            options.restore,
-            options.restore_checkpoint,
-            continues=options.continues,
-            timeout_s=options.deadline_s,
-        )
 
     # ---- effects
 
@@ -278,10 +303,11 @@ class CoordinatorRuntime:
                 if host is not None:
                     host.settle(effect.stream)
             case effects.AppendHeartbeat():
-                self._append_aside(self._acks, effect.record, lost=inputs.HeartbeatLost())
+                lost = partial(self._mailbox.post, inputs.HeartbeatLost())
+                self._logs.side.append(self._acks, effect.record, lost=lost)
             case effects.Reply():
                 reply = effect.reply
-                self._append_aside(self._status_partition, reply, getattr(reply, "command", "batch"))
+                self._logs.side.append(self._status_partition, reply, getattr(reply, "command", "batch"))
             case effects.ReadAcks():
                 self._reread(effect.begin, effect.end)
             case effects.LookAtEnds():
@@ -364,28 +390,6 @@ class CoordinatorRuntime:
         if life == self._logs.events_life:
             self._feed(failed)
 
-    def _append_aside(
-        self, partition: Partition, record: Record | bytes, key: str = "", lost: inputs.Input | None = None
-    ) -> None:
-        """A writer that has failed takes nothing more: it is replaced, and this record tried once again."""
-
-        def taken(_: int | None, error: Exception | None) -> None:
-            if error is not None:
-                _log.warning("job=%s: %s not written: %s", self.settings.name, type(record).__name__, error)
-                if lost is not None:
-                    self._mailbox.post(lost)
-
-        value, key_bytes = record if isinstance(record, bytes) else encode(record), key.encode() or None
-        try:
-            self._logs.side.append(partition, value, key_bytes, taken)
-        except TransportError:
-            self._logs.side.close(0.0)
-            self._logs.side = self._transport.writer()
-            try:
-                self._logs.side.append(partition, value, key_bytes, taken)
-            except TransportError as error:
-                taken(None, error)
-
     def _commit(self, commit: effects.Commit) -> None:
         """Blocks until the outcome is known: until then the coordinator handles nothing else."""
         self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
@@ -401,7 +405,9 @@ class CoordinatorRuntime:
         self._perform_all(self._core.handle(committed, time.monotonic()))
 
     def _reread(self, begin: int, end: int) -> None:
+        self._tell_status()  # whoever waits for a silent coordinator must hear of one that has much to read
         for offset, record in acks_reader.read_range(self._transport, self._acks, begin, end, self.options.deadline_s):
+            self._tell_status()
             self._core.handle(inputs.Reread(offset, record), time.monotonic())
         self._perform_all(self._core.handle(inputs.RereadEnd(), time.monotonic()))
 
@@ -438,7 +444,7 @@ class CoordinatorRuntime:
 
     def _publish(self, status: JobStatus) -> None:
         self._status = status
-        self._append_aside(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
+        self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             _logged(self.options.on_status, status)
 

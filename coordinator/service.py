@@ -113,7 +113,9 @@ class CoordinatorService:
     def _run_instances(self) -> CoordinatorOutcome:
         first = True
         while True:
-            self._runtime = self._make_runtime(first)
+            before, self._runtime = self._runtime, self._make_runtime(first)
+            if before is not None:
+                self._runtime.follow(before)
             if self._leaving.is_set():
                 self._runtime.leave()
             try:

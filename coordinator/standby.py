@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ..schemas.codec import decode
@@ -18,6 +18,7 @@ from ..schemas.errors import (
     AppendFailed,
     JobFailed,
     JobHasFinished,
+    JobRefused,
     NotAuthorized,
     TopicMissing,
     TransportError,
@@ -47,6 +48,8 @@ _ASK_EVERY_S = 0.5
 _ASK_TIMEOUT_S = 2.0
 _AGAIN_S = 1.0
 _REQUIRE_TIMEOUT_S = 30.0
+_MISSING_S = 5.0
+"""For how long a topic must be unknown to the broker to be gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class StandbyService:
         self._settings, self._coordinators, self._transport = settings, coordinators, transport
         self._restart, self._options = restart, options or CoordinatorOptions()
         self._takeover_after = takeover_after
-        self._status_partition = Partition(settings.topics.status, 0)
+        self._partitions = Partition(settings.topics.status, 0), Partition(settings.topics.checkpoints, 0)
+        self._ids: dict[str, str] = {}
         self._service: CoordinatorService | None = None
         self._standing = Standing(False, 0)
         self._leaving, self._done = threading.Event(), threading.Event()
@@ -158,18 +162,21 @@ class StandbyService:
         settings, topics = self._settings, self._settings.topics
         # What would be refused then is said now.
         require(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S, creates=True)
-        check_may_start(settings, self._transport, coordinators=self._coordinators)
+        history = check_may_start(settings, self._transport, coordinators=self._coordinators)
+        ended_through = 0 if history is None or history.finished is None else history.epoch
+        self._ids = self._topic_ids(_REQUIRE_TIMEOUT_S)
         election = self._transport.election(topics.standby_group, topics.checkpoints, self._takeover_after)
         try:
             followed = False
             while True:
-                watch = Watch(self._takeover_after, followed=followed)
+                watch = Watch(self._takeover_after, followed=followed, ended_through=ended_through)
                 verdict = self._stand_by(election, watch)
                 if self._leaving.is_set():
                     return CoordinatorOutcome(Ending.LEFT, "it stood by and was asked to leave")
                 if verdict is Verdict.LEAVE and watch.newest is not None:
                     return CoordinatorOutcome(Ending(watch.newest.state), watch.newest.cause)
                 try:
+                    self._require_same_job()
                     outcome = self._coordinate(watch)
                 except (AppendFailed, NotAuthorized, TopicMissing):
                     raise
@@ -185,11 +192,26 @@ class StandbyService:
         finally:
             election.close()
 
+    def _topic_ids(self, timeout_s: float) -> dict[str, str]:
+        names = [partition.topic for partition in self._partitions]
+        return {name: info.topic_id for name, info in self._transport.describe_topics(names, timeout_s).items()}
+
+    def _require_same_job(self) -> None:
+        """Raises JobRefused where the job's topics are not those of the time at which this host began."""
+        name, there = self._settings.name, self._topic_ids(_ASK_TIMEOUT_S)
+        if any(there.get(topic, topic_id) != topic_id for topic, topic_id in self._ids.items()):
+            raise JobRefused(
+                f"job {name} has been purged since this host began to stand by for it: start it again where it is to"
+                " stand by for the job that has its name now"
+            )
+        if missing := sorted(self._ids.keys() - there):  # for a moment, or for good: whoever looks on will see
+            raise TransportError(f"the broker does not know {', '.join(missing)} now")
+
     # ---- standing by
 
     def _stand_by(self, election: Election, watch: Watch) -> Verdict:
         """Watches until there is something to do, or to leave."""
-        with _StatusLog(self._transport, self._status_partition) as log:
+        with _StatusLog(self._transport, self._partitions, self._require_fits, self._require_same_job) as log:
             while not self._leaving.is_set():
                 complete, error = log.look(watch)
                 now, elected = time.monotonic(), election.elected()
@@ -199,6 +221,16 @@ class StandbyService:
                 if verdict is not Verdict.WAIT:
                     return verdict
         return Verdict.WAIT
+
+    def _require_fits(self, status: JobStatus) -> None:
+        """Raises JobRefused where the one at work has another layout: following it would stop all of its tasks."""
+        there = {operator.operator: operator.parallelism for operator in status.operators}
+        if status.state in AT_WORK and there != (mine := dict(self._settings.parallelism)):
+            raise JobRefused(
+                f"job {self._settings.name}: the coordinator at work (epoch {status.epoch}) has the operators"
+                f" {_layout(there)}, and this host's file has {_layout(mine)}: it cannot take over from it. Give all"
+                " coordinators of the job the same file; to change it, stop the job and start all of them anew"
+            )
 
     # ---- coordinating
 
@@ -229,30 +261,51 @@ class StandbyService:
 class _StatusLog:
     """The status topic as it is followed: what was there, and what comes."""
 
-    def __init__(self, transport: Transport, partition: Partition) -> None:
-        self._transport, self._partition = transport, partition
+    def __init__(
+        self,
+        transport: Transport,
+        partitions: tuple[Partition, Partition],
+        check: Callable[[JobStatus], None],
+        check_reopened: Callable[[], None],
+    ) -> None:
+        """``partitions``: what is read, and the checkpoint log, which must be there too.
+
+        ``check`` raises for a status that was told just now, ``check_reopened`` where this is another job's topic.
+        """
+        self._transport, self._partitions, self._partition = transport, partitions, partitions[0]
+        self._check, self._check_reopened = check, check_reopened
         self._reader: Reader | None = None
         self._position = 0
         self._began_at: int | None = None
         """The end of the topic when this began: what stands before it is told as recalled."""
         self._asked_at = float("-inf")
         self._complete = False
+        self._missing_since: float | None = None
 
     def look(self, watch: Watch) -> tuple[bool, str]:
         """Tells ``watch`` what there is to read; whether that is all, and if not, why."""
         try:
             self._read(watch)
+            self._missing_since = None
             return self._complete, ""
-        except (NotAuthorized, TopicMissing):
+        except NotAuthorized:
             raise
         except TransportError as error:  # the broker is away, or the position was truncated away
+            if isinstance(error, TopicMissing) and self._has_been_missing():
+                raise
             self.close()
             self._complete = False
             time.sleep(_LOOK_S)
             return False, str(error)
 
+    def _has_been_missing(self) -> bool:
+        """A broker that has just started may not know a topic for a moment."""
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        return now - self._missing_since >= _MISSING_S
+
     def _read(self, watch: Watch) -> None:
-        reader = self._reader or self._opened()
+        reader = self._reader or self._opened(watch)
         for record in reader.poll(_LOOK_S):
             self._position = record.offset + 1
             try:
@@ -264,21 +317,26 @@ class _StatusLog:
                     watch.recall(status)
                 else:
                     watch.hear(status, time.monotonic())
+                    if status is watch.newest:
+                        self._check(status)
         if time.monotonic() - self._asked_at >= _ASK_EVERY_S:
             self._complete = self._position >= self._end()[1]
             self._asked_at = time.monotonic()
 
-    def _opened(self) -> Reader:
+    def _opened(self, watch: Watch) -> Reader:
         begin, end = self._end()
         if self._began_at is None:
             self._began_at = end
             self._position = max(begin, end - STATUS_LOOK_BACK)
+            watch.reads_all = self._position == 0
+        else:
+            self._check_reopened()
         self._position = max(begin, self._position)
         self._reader = self._transport.reader({self._partition: self._position})
         return self._reader
 
     def _end(self) -> tuple[int, int]:
-        return self._transport.offsets([self._partition], _ASK_TIMEOUT_S)[self._partition]
+        return self._transport.offsets(self._partitions, _ASK_TIMEOUT_S)[self._partition]
 
     def close(self) -> None:
         if self._reader is not None:
@@ -290,6 +348,10 @@ class _StatusLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _layout(parallelism: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} x {n}" for name, n in sorted(parallelism.items()))
 
 
 def _standing(watch: Watch, now: float, elected: bool, error: str) -> Standing:

@@ -83,6 +83,20 @@ class StateStorage:
         path = self._path(location)
         return self._try("read back", location, lambda files: bytes(files.cat_file(path)))
 
+    def has(self, location: str) -> bool:
+        """Whether something is stored under ``location``, without reading it. Raises :class:`StateError`."""
+        path = self._path(location)
+
+        def look(files: Any) -> bool:
+            files.invalidate_cache()
+            try:
+                files.size(path)
+            except FileNotFoundError:
+                return False
+            return True
+
+        return self._try("look for", location, look)
+
     def delete(self, locations: Iterable[str]) -> None:
         """Deletes what is there under these names; a missing one is fine. Raises :class:`StateError`."""
         for location in locations:

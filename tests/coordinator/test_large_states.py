@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.coordinator.opening import check_may_start
 from penstock.schemas.errors import StateError
 from penstock.testing.local import LocalJob
 from penstock.transport.state_storage import StateStorage
@@ -108,9 +109,40 @@ def test_a_state_that_is_gone_is_a_clear_error_that_names_the_way_out(url: str) 
         wait_checkpoint(running, plan)
     states = storage(url, running)
     states.delete(states.list())
-    again = run(job(large_plan(), url), running.transport, subtasks=False)
-    with again, pytest.raises(StateError, match=r"cannot be restored.*--from-checkpoint"):
-        again.wait(PATIENCE_S)
+    again = large_plan()
+    refused = pytest.raises(StateError, match=r"cannot be restored.*must be the same place.*--from-checkpoint")
+    with refused, run(job(again, url), running.transport, subtasks=False):
+        pass
+    assert again.names() == []
+
+
+def test_a_coordinator_that_does_not_see_the_states_fences_nobody(url: str, tmp_path: Path) -> None:
+    """As one on another machine, whose state_storage is a folder of that machine."""
+    plan = large_plan()
+    with run(job(plan, url)) as running:
+        wait_checkpoint(running, plan)
+        with pytest.raises(StateError, match="must be the same place"):
+            check_may_start(job(large_plan(), (tmp_path / "elsewhere").as_uri()).settings, running.transport)
+        with pytest.raises(StateError, match="no state storage"):
+            check_may_start(job(large_plan(), None).settings, running.transport)
+        wait_checkpoint(running, plan)
+
+
+def test_a_state_that_is_gone_because_its_checkpoint_has_been_discarded_refuses_nobody(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = large_plan()
+    with run(job(plan, url)) as running:
+        wait_checkpoint(running, plan)
+        has = StateStorage.has
+
+        def later(self: StateStorage, location: str) -> bool:
+            wait_until(lambda: location not in named(running), "the checkpoint to be discarded")
+            wait_until(lambda: not has(self, location), "its state to go")
+            return has(self, location)
+
+        monkeypatch.setattr(StateStorage, "has", later)
+        check_may_start(job(large_plan(), url).settings, running.transport)
 
 
 def test_a_state_that_its_codec_cannot_read_is_the_same_clear_error() -> None:

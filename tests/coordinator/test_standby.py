@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from penstock.coordinator import acks_reader, standby
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.standby import StandbyService, Standing
-from penstock.schemas.errors import BrokerUnreachable, JobRefused
-from penstock.schemas.status import BatchOutcome
+from penstock.schemas.acks import AcksRecord, Command, CommandKind, CoordinatorHeartbeat
+from penstock.schemas.checkpoints import JobFinished
+from penstock.schemas.codec import Record, decode, encode
+from penstock.schemas.errors import BrokerUnreachable, JobRefused, TopicMissing
+from penstock.schemas.status import BatchOutcome, JobStatus
 from penstock.spark_integration.streaming.planner import Planner
+from penstock.testing.faults import Faults
 from penstock.testing.local import LocalJob
-from penstock.testing.transport import FaultyTransport
+from penstock.testing.transport import FaultyFencedLog, FaultyTransport
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition, Transport
 
@@ -35,9 +42,9 @@ class Hosts:
         self.plans: list[Plan] = []
         self.views: list[FaultyTransport] = []
 
-    def start(self, options: CoordinatorOptions | None = None) -> int:
+    def start(self, options: CoordinatorOptions | None = None, **changes: Any) -> int:
         plan, view = Plan(), FaultyTransport(self._inner(), self.running.faults, process=f"host-{len(self.made)}")
-        job = make_job(plan)
+        job = make_job(plan, **changes)
         host = StandbyService(
             job.settings,
             job.coordinators,
@@ -54,6 +61,19 @@ class Hosts:
     def _inner(self) -> Transport:
         transport = self.running.transport
         return transport.inner if isinstance(transport, FaultyTransport) else transport
+
+    def command(self, kind: CommandKind) -> None:
+        """Asks for it without waiting for an answer."""
+        self._write(self.running.settings.topics.acks, Command("a command", kind, "", b"", "a test"))
+
+    def tell(self, status: JobStatus) -> None:
+        """As a coordinator of the job would."""
+        self._write(self.running.settings.topics.status, status)
+
+    def _write(self, topic: str, record: Record) -> None:
+        writer = self._inner().writer()
+        writer.append(Partition(topic, 0), encode(record))
+        writer.close()
 
     def active(self) -> list[int]:
         return [number for number, host in enumerate(self.made) if host.standing().active]
@@ -218,6 +238,145 @@ def test_when_the_job_ends_all_its_hosts_do(hosts: Hosts) -> None:
         outcome = host.wait(PATIENCE_S)
         assert outcome is not None and outcome.ending is Ending.STOPPED
     assert hosts.plans[1].names() == []
+
+
+def test_one_that_dies_behind_the_end_of_the_job_leaves_nobody_waiting(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end stands in the log and nothing else does: no status, and no Stop for those that are at work."""
+    commit = FaultyFencedLog.commit
+
+    def last_deed(self: FaultyFencedLog, records: Sequence[tuple[str, bytes | None]]) -> None:
+        commit(self, records)
+        if any(value is not None and isinstance(decode(value), JobFinished) for _, value in records):
+            hosts.views[0].crash()
+
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.event_goes_through(0, b"one")
+    monkeypatch.setattr(FaultyFencedLog, "commit", last_deed)
+    hosts.command(CommandKind.STOP)
+    outcome = hosts.made[1].wait(PATIENCE_S)
+    assert outcome is not None and (outcome.ending, outcome.cause) == (Ending.STOPPED, "stopped by a test")
+    status = hosts.running.client.status()
+    assert status is not None and (status.state, status.cause) == ("stopped", "stopped by a test")
+    wait_until(lambda: not hosts.running._process("op", 0).alive, "the subtask to leave")
+
+
+def test_a_job_that_was_stopped_is_resumed_also_where_the_last_word_of_its_coordinator_was_lost(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    assert hosts.running.client.stop().accepted
+    hosts.made[0].wait(PATIENCE_S)
+    stopped = hosts.running.client.status()
+    assert stopped is not None
+    hosts.tell(dataclasses.replace(stopped, state="running"))
+    hosts.start()
+    hosts.wait_active(1)
+    assert hosts.made[1].runtime is not None
+
+
+def test_one_whose_file_has_another_parallelism_than_the_one_at_work_does_not_wait_to_follow_it(hosts: Hosts) -> None:
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start(parallelism=2)
+    with pytest.raises(JobRefused, match="op x 1, and this host's file has op x 2"):
+        hosts.made[1].wait(PATIENCE_S)
+    assert hosts.active() == [0]
+    assert hosts.plans[1].names() == []
+
+
+def test_one_that_stands_by_for_a_job_that_is_purged_does_not_take_up_the_next_of_that_name() -> None:
+    broker, plan, faults = MemoryBroker(), Plan(), Faults()
+    job = make_job(plan)
+    views = [FaultyTransport(MemoryTransport(broker), faults, process=f"host-{n}") for n in range(3)]
+
+    def start(view: FaultyTransport) -> StandbyService:
+        options = CoordinatorOptions(status_interval_s=0.02)
+        made = StandbyService(
+            job.settings, job.coordinators, view, job.restart, options, takeover_after=AFTER_S
+        ).start()
+        wait_until(lambda: made.standing().epoch > 0, "a host that knows who is at work")
+        return made
+
+    hosts = [start(view) for view in views[:2]]
+    views[1].freeze()
+    client = JobClient(views[2], job.name)
+    try:
+        hosts[0].leave()
+        hosts[0].wait(PATIENCE_S)
+        client.purge()
+        hosts.append(start(views[2]))
+        views[1].thaw()
+        with pytest.raises(JobRefused, match="has been purged since"):
+            hosts[1].wait(PATIENCE_S)
+        assert hosts[2].standing().active
+    finally:
+        hosts[-1].leave()
+        hosts[-1].wait(PATIENCE_S)
+
+
+def test_one_without_standby_that_has_much_to_read_is_not_taken_for_dead(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_range, reading = acks_reader.read_range, threading.Event()
+
+    def much(*arguments: Any) -> Iterator[tuple[int, AcksRecord]]:
+        reading.set()
+        began = time.monotonic()
+        while time.monotonic() < began + 4 * AFTER_S:
+            threading.Event().wait(0.02)
+            yield 0, CoordinatorHeartbeat(1, "an old one")
+        yield from read_range(*arguments)
+
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    monkeypatch.setattr(acks_reader, "read_range", much)
+    plan = Plan()
+    job = make_job(plan)
+    made = instances_of(job.settings, job.coordinators, hosts._inner(), CoordinatorOptions(status_interval_s=0.02))
+    alone = CoordinatorService(made, job.restart).start()
+    try:
+        assert reading.wait(PATIENCE_S)
+        hosts.wait_standing_by(0, 1)
+        plan.wait_gateways(0)
+        assert not alone.done()
+        assert [status.epoch for status in [alone.status()] if status is not None] == [2]
+    finally:
+        alone.leave()
+        alone.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("times", [1, 10_000])
+def test_a_topic_that_a_broker_does_not_know_for_a_moment_ends_nobody(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    offsets, left = FaultyTransport.offsets, [times]
+
+    def unknown(self: FaultyTransport, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Any:
+        if self is hosts.views[-1] and left[0]:
+            left[0] -= 1
+            raise TopicMissing("the broker does not know it (as the test wants it)")
+        return offsets(self, partitions, timeout_s)
+
+    hosts.start()
+    hosts.wait_active(0)
+    monkeypatch.setattr(standby, "_MISSING_S", 0.3)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    monkeypatch.setattr(FaultyTransport, "offsets", unknown)
+    if times > 1:
+        with pytest.raises(TopicMissing):
+            hosts.made[1].wait(PATIENCE_S)
+    else:
+        wait_until(lambda: not left[0], "a broker that does not know it")
+        hosts.wait_standing_by(1)
+        hosts.made[0].leave()
+        hosts.wait_active(1)
 
 
 @pytest.mark.damages_logs("garbage in the checkpoint log")

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
+from penstock.coordinator.opening import check_may_start
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
-from penstock.schemas.checkpoints import EpochClaimed
+from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import CoordinatorClosed, JobRefused, PositionUnavailable
 from penstock.schemas.status import JobStatus
@@ -91,6 +92,55 @@ def test_the_fenced_one_commits_deletes_and_says_nothing_more() -> None:
         finally:
             taking_over.leave()
             taking_over.wait(PATIENCE_S)
+
+
+def test_one_that_broke_off_does_not_take_its_place_back_from_whoever_has_followed_it() -> None:
+    """Section 4: its machine was cut off in the middle of a commit, and comes back when another is at work."""
+    first, successor = Plan(), Plan()
+    with run(make_job(first), options={"deadline_s": 2.0}) as running:
+        service = running.service
+        assert service is not None and service.runtime is not None
+        mine, view = service.runtime, running._coordinators[-1].view
+        held = running.faults.hold(CheckpointCompleted, process="coordinator")
+        held.wait_until_caught()
+        taking_over = second(running, successor)
+        try:
+            successor.wait_gateways(0)
+            view.commit_timeout_s = 0.0
+            mine._logs.checkpoints._timeout_s = 0.1  # type: ignore[attr-defined]
+            with running.faults.broker_away("coordinator"):
+                held.release()
+                wait_until(lambda: service.runtime is not mine, "a next instance of the one that was cut off")
+            assert running.wait(PATIENCE_S).ending is Ending.FENCED
+            claims = [r.epoch for r in checkpoint_log(running.transport, running) if isinstance(r, EpochClaimed)]
+            assert claims == [1, 2]
+            assert not taking_over.done()
+        finally:
+            taking_over.leave()
+            taking_over.wait(PATIENCE_S)
+
+
+def test_one_that_looks_while_another_begins_the_job_does_not_take_the_log_for_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = Plan()
+    with run(make_job(plan), coordinator=False) as running:
+        begun: list[CoordinatorService] = []
+        read_all = MemoryTransport.read_all
+
+        def then_begins(self: MemoryTransport, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:
+            found = read_all(self, partition, timeout_s)
+            if not begun:
+                begun.append(second(running, plan))
+                plan.wait_gateways(0)
+            return found
+
+        monkeypatch.setattr(MemoryTransport, "read_all", then_begins)
+        try:
+            check_may_start(running.settings, running.transport)
+        finally:
+            begun[0].leave()
+            begun[0].wait(PATIENCE_S)
 
 
 def test_futures_of_the_fenced_one_settle() -> None:

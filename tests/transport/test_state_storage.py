@@ -40,6 +40,14 @@ def test_a_state_is_read_back_as_it_was_put(storage: StateStorage) -> None:
     assert storage.get("7/1/counts/1-13") == b""
 
 
+def test_whether_a_state_is_there_can_be_told_without_reading_it(storage: StateStorage) -> None:
+    assert not storage.has("1/a")
+    storage.put("1/a", b"")
+    assert storage.has("1/a")
+    storage.delete(["1/a"])
+    assert not storage.has("1/a")
+
+
 def test_states_are_listed_by_location(storage: StateStorage) -> None:
     assert storage.list() == []
     for location in ("2/a", "1/b/c", "1/b/a"):

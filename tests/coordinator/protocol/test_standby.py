@@ -121,3 +121,39 @@ def test_what_a_thawed_coordinator_of_an_older_epoch_says_is_no_sign_of_life() -
     assert watch.newest is not None and watch.newest.epoch == 8
     looked(watch, 5.0, 6.0)
     assert watch.verdict(6.0, elected=True) is Verdict.TAKE_OVER
+
+
+@pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
+def test_a_job_whose_coordinator_had_ended_before_it_could_tell_more_has_ended_under_its_eyes(state: str) -> None:
+    watch = Watch(AFTER)
+    watch.look(0.0, complete=True)
+    watch.hear(status(state), 1.0)
+    assert watch.verdict(1.0, elected=True) is Verdict.LEAVE
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_a_job_that_had_ended_before_its_host_began_is_taken_up_at_once_whatever_was_told_last(state: str) -> None:
+    watch = Watch(AFTER, ended_through=7)
+    watch.recall(status("running"))
+    watch.look(0.0, complete=True)
+    watch.hear(status(state), 0.5)
+    assert watch.verdict(0.5, elected=True) is Verdict.TAKE_OVER
+    assert not watch.seen_at_work
+
+
+def test_the_end_of_the_next_epoch_counts_for_one_that_was_to_resume_a_job_that_had_ended() -> None:
+    watch = Watch(AFTER, ended_through=7)
+    watch.hear(status("running", epoch=8), 0.0)
+    watch.look(0.0, complete=True)
+    assert watch.verdict(0.0, elected=True) is Verdict.WAIT
+    watch.hear(status("stopped", epoch=8), 1.0)
+    assert watch.verdict(1.0, elected=True) is Verdict.LEAVE
+
+
+def test_where_no_status_was_found_among_many_replies_nobody_knows_that_nobody_is_at_work() -> None:
+    watch = Watch(AFTER)
+    watch.reads_all = False
+    watch.look(0.0, complete=True)
+    assert watch.verdict(0.0, elected=True) is Verdict.WAIT
+    now = looked(watch, 0.0, AFTER)
+    assert watch.verdict(now, elected=True) is Verdict.TAKE_OVER
