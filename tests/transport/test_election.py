@@ -189,3 +189,16 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_ends_no_candidacy() ->
         election._heard(KafkaError(KafkaError.INVALID_GROUP_ID))
         with pytest.raises(TransportError, match="INVALID_GROUP_ID"):
             election.elected()
+
+
+@pytest.mark.kafka
+def test_a_topic_that_is_there_again_has_a_holder_again(kafka_broker: EmbeddedBroker) -> None:
+    topic = "penstock.again.checkpoints"
+    with closing(KafkaTransport(kafka_broker.bootstrap)) as transport:
+        transport.create_topics([TopicSpec(topic, 1)])
+        with closing(transport.election("penstock.again.standby", topic, SESSION_S)) as election:
+            wait_until(election.elected, "the only one elected")
+            transport.delete_topics([topic])
+            wait_until(lambda: not election.elected(), "nobody elected")
+            transport.create_topics([TopicSpec(topic, 1)])
+            wait_until(election.elected, "the only one elected again")
