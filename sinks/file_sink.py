@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -128,9 +129,7 @@ class FileSink(Subtask):
             raise self._unusable()
         if self._path is not None:
             self._pending.append(self._close_file(checkpoint_id, owner))
-        return json.dumps(
-            {"version": _STATE_VERSION, "folder": str(self._staging.folder), "files": self._pending}
-        ).encode()
+        return _state(str(self._staging.folder), self._pending)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         """Second phase, also for checkpoints below: their files are in this one's state, where they are not visible."""
@@ -140,6 +139,21 @@ class FileSink(Subtask):
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
         """Nothing: the records count all the same, so their files are part of the next checkpoint's state."""
+
+    @staticmethod
+    def rescale(states: Sequence[bytes | str | None], parallelism: int) -> list[bytes]:
+        """For ``job.operator(..., rescale=FileSink.rescale)``: what the states name, over another number of subtasks.
+
+        A file stays with the subtask whose index wrote it: that one deletes, when it is restored, what it finds of its
+        own and is not given. Those of subtasks that are gone go to the others. Raises :class:`StateError`.
+        """
+        folder, dealt = "", [list[Staged]() for _ in range(parallelism)]
+        for state in states:
+            files, written_to = _parsed(state)
+            folder = written_to or folder
+            for file in files:
+                dealt[file.subtask % parallelism].append(file)
+        return [_state(folder, files) for files in dealt]
 
     def close(self) -> None:
         """The file being written is in no state and will be in none."""
@@ -193,13 +207,8 @@ class FileSink(Subtask):
 
     def _read(self, checkpoint_id: int, state: bytes | str | None) -> tuple[list[Staged], str]:
         """The files that a state names, and the folder they were written to."""
-        if state is None:
-            return [], ""
         try:
-            plain = json.loads(state)
-            if plain["version"] != _STATE_VERSION:
-                raise StateError(f"its version is {plain['version']!r}, known here is {_STATE_VERSION}")
-            return [checked_file(entry) for entry in plain["files"]], str(plain["folder"])
+            return _parsed(state)
         except (StateError, ValueError, TypeError, KeyError, RecursionError) as error:
             raise StateError(
                 f"{self._who}: its state in checkpoint {checkpoint_id} is not that of a file sink: {error!r}. An"
@@ -224,3 +233,17 @@ class FileSink(Subtask):
         if owner is None:
             return f"a {type(self).__name__} for {self._staging.folder}"
         return f"subtask {owner.operator}/{owner.subtask} of job {owner.job!r}"
+
+
+def _state(folder: str, files: Sequence[Staged]) -> bytes:
+    return json.dumps({"version": _STATE_VERSION, "folder": folder, "files": files}).encode()
+
+
+def _parsed(state: bytes | str | None) -> tuple[list[Staged], str]:
+    """What :func:`_state` has made, in the end: the files, and their folder."""
+    if state is None:
+        return [], ""
+    plain = json.loads(state)
+    if plain["version"] != _STATE_VERSION:
+        raise StateError(f"its version is {plain['version']!r}, known here is {_STATE_VERSION}")
+    return [checked_file(entry) for entry in plain["files"]], str(plain["folder"])

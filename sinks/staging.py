@@ -21,6 +21,8 @@ HIDDEN = ".penstock"
 """The folder of files that are not visible yet. Spark, Arrow and others skip names that begin with a dot."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+_WRITTEN_BY = re.compile(r"[^.]+\.[^.]+\.(\d+)\.e\d+\.a\d+\.")
+"""A file's name up to its attempt, as :attr:`Owner.prefix` makes it."""
 
 
 class Owner(NamedTuple):
@@ -55,6 +57,14 @@ class Staged(NamedTuple):
     """Its name in the hidden folder."""
     visible: str
     """Its name to be."""
+
+    @property
+    def subtask(self) -> int:
+        """Index of the subtask that wrote it. Raises :class:`StateError` where its name does not say."""
+        found = _WRITTEN_BY.match(self.hidden)
+        if found is None:
+            raise StateError(f"a file sink's state names {self.hidden!r}, which does not say which subtask wrote it")
+        return int(found[1])
 
 
 class Staging:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ import pytest
 from penstock.coordinator.redistribution import Redistribution
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.keys import key_group, subtask_of_group
+from penstock.sinks import FileSink
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.state_storage import StateStorage
 
 from .jobs import (
     GROUPS,
+    HandingOut,
     Keeping,
     collected,
     counting_job,
@@ -171,3 +174,47 @@ def test_a_coordinator_killed_while_it_deals_leaves_the_checkpoint_to_the_next_w
             dying.wait(20)
     running = run_until(splits_job("killed", 3, LIMIT, **changes), transport, lambda r: len(kept(r)) >= LIMIT)
     assert sorted(kept(running)) == list(range(LIMIT))
+
+
+class HandingOutToFiles(HandingOut):
+    """Its state is bytes: a file sink's is."""
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: Any) -> None:
+        result.complete(b"%d" % self.next)
+
+    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
+        super().reset_to_checkpoint(checkpoint_id, int(state or 0))
+
+
+class Writing(FileSink):
+    """Writes the numbers that it is handed; a notice never comes, so a restore alone makes them visible."""
+
+    def handle_operator_event(self, event: int) -> None:
+        self.write(event)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        pass
+
+
+def handed_out(running: LocalJob) -> int:
+    """How many numbers had been, by the last checkpoint."""
+    last = last_of(running)
+    state = None if last is None else last.header.operators[0].coordinator_state
+    return int(state.inline or 0) if state is not None else 0
+
+
+def test_what_a_file_sink_had_prepared_is_visible_once_whichever_subtasks_are_gone(
+    transport: MemoryTransport, tmp_path: Path
+) -> None:
+    handed = 0
+    for parallelism in (3, 2, 4, 1):
+        job = new_job("files")
+        job.operator(
+            "out", parallelism=parallelism, coordinator=lambda: HandingOutToFiles(LIMIT), codec="json",
+            subtask=partial(Writing, tmp_path), rescale=FileSink.rescale,
+        )  # fmt: skip
+        more = handed + 50
+        running = run_until(job, transport, lambda r, more=more: handed_out(r) >= more, savepoint=True)  # type: ignore[misc]
+        visible = sorted(number for path in tmp_path.glob("*.jsonl") for number in map(int, path.read_text().split()))
+        assert visible == list(range(handed))
+        handed = handed_out(running)

@@ -45,6 +45,18 @@ def test_the_subclasses_of_the_page_write_what_it_says(tmp_path: Path) -> None:
     assert records(tmp_path / "splits") == [0, 1, 2]
 
 
+def test_the_rescale_function_of_the_page_deals_both_parts_of_a_state(tmp_path: Path) -> None:
+    rescale = run("def rescale", FileSink=FileSink)["rescale"]
+    sink = opened(tmp_path)
+    sink.process(1, "totals")
+    state = {"splits": [4, 5, 6, 7], "sink": sink.snapshot_state(1).decode()}
+    dealt = rescale([None, state], 3)
+    assert [each["splits"] for each in dealt] == [[4, 7], [5], [6]]
+    for subtask, each in enumerate(dealt):
+        opened(tmp_path, epoch=2, subtask=subtask).restore_state(2, each["sink"])
+    assert records(tmp_path) == [1]
+
+
 class Store:
     """Takes data under a name, and shows it later."""
 

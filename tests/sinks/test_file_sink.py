@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock.sinks import staging
+from penstock.schemas.errors import StateError
+from penstock.sinks import FileSink, staging
 from penstock.sinks.staging import HIDDEN
 
 from .driving import hidden, opened, records, restored, snapshot, visible, write
@@ -335,3 +336,49 @@ def test_two_attempts_that_restore_at_once_do_not_disturb_each_other(
     restored(tmp_path, 7, state, attempt=2)
     assert raced
     assert records(tmp_path) == [1]
+
+
+# ---- another parallelism
+
+
+def uncommitted(folder: Path, *subtasks: int, epoch: int = 1) -> list[bytes]:
+    """The states of those subtasks after a checkpoint whose notice never came; each has written its index."""
+    states = []
+    for subtask in subtasks:
+        sink = opened(folder, epoch=epoch, subtask=subtask)
+        write(sink, subtask)
+        states.append(snapshot(sink, 7))
+    return states
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3, 5])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_what_subtasks_had_not_made_visible_is_made_so_by_whoever_is_there(
+    tmp_path: Path, parallelism: int, backwards: bool
+) -> None:
+    """Whoever is restored deletes what it finds of its own: so its own are given to it, and to nobody else."""
+    states = FileSink.rescale(uncommitted(tmp_path, 0, 1, 2), parallelism)
+    assert len(states) == parallelism
+    for subtask in sorted(range(parallelism), reverse=backwards):
+        restored(tmp_path, 8, states[subtask], attempt=1, epoch=2, subtask=subtask)
+    assert records(tmp_path) == [0, 1, 2]
+    assert hidden(tmp_path) == []
+
+
+def test_another_parallelism_and_back_before_anybody_has_started_gives_each_its_own(tmp_path: Path) -> None:
+    states = FileSink.rescale(FileSink.rescale(uncommitted(tmp_path, 0, 1, 2), 2), 3)
+    for subtask in (2, 1, 0):
+        restored(tmp_path, 9, states[subtask], attempt=1, epoch=3, subtask=subtask)
+    assert records(tmp_path) == [0, 1, 2]
+
+
+def test_a_sink_is_told_which_folder_its_files_were_written_to_also_when_rescaled(tmp_path: Path) -> None:
+    (state,) = FileSink.rescale([None, *uncommitted(tmp_path / "old", 1)], 1)
+    with pytest.raises(StateError, match=r"written to the folder .*old"):
+        restored(tmp_path / "new", 8, state, attempt=1, epoch=2, subtask=0)
+
+
+def test_a_state_that_does_not_say_who_wrote_a_file_is_not_rescaled() -> None:
+    state = json.dumps({"version": 1, "folder": "/x", "files": [[7, "a.jsonl", "b.jsonl"]]})
+    with pytest.raises(StateError, match=r"'a\.jsonl', which does not say which subtask wrote it"):
+        FileSink.rescale([state], 2)
