@@ -14,6 +14,7 @@ from ...schemas.checkpoints import SchemaUsed, key_of, schema_key
 from ...schemas.compat import Incompatibility
 from ...schemas.errors import JobRefused
 from ...schemas.events import WriterSchema
+from ...schemas.ids import NO_ATTEMPT
 from ...schemas.user_schemas import JSON, Subject, problems
 from .history import Checkpoint, History, Keyed, Prepared, keyed
 from .state import JobState
@@ -31,8 +32,11 @@ def needed_by(history: History, checkpoint: Checkpoint | Prepared) -> list[Schem
 
 
 def _epochs(checkpoint: Checkpoint | Prepared) -> tuple[int, int]:
+    """The first and the last in which something of it was written; between them states may have been dealt."""
     epochs = {checkpoint.header.epoch}
     for snapshot in checkpoint.subtasks.values():
+        if snapshot.attempt == NO_ATTEMPT:
+            continue  # it has come with a rescaling, and wrote nothing itself
         epochs.add(snapshot.epoch)
         epochs.update(segment.epoch for segment in snapshot.event_ranges)
         epochs.update(segment.epoch for position in snapshot.data_positions for segment in position.segments)
@@ -86,7 +90,7 @@ def refusal(job: JobState, hello: Hello) -> str | None:
     """Why an instance with these schemas cannot work with this coordinator; None: it can."""
     for written in hello.schemas:
         today = job.settings.schema_of(hello.operator, written.subject)
-        if today is None or today.text == JSON or today.digest == written.digest:
+        if today is None or today.digest == written.digest:
             continue
         theirs = job.history.schemas.get(schema_key(hello.operator, written.subject, written.digest))
         where = f"subtask {hello.subtask_id} of job {job.settings.name}"

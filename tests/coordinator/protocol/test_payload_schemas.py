@@ -10,12 +10,13 @@ from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.inputs import Restore
+from penstock.coordinator.protocol.payload_schemas import needed_by
 from penstock.schemas.acks import RunStarted, SchemaDigest
 from penstock.schemas.checkpoints import SchemaUsed
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Start, Stop, Welcome, WriterSchema
 from penstock.schemas.graph import InputSettings, Partitioning
-from penstock.schemas.settings import JobSettings, OperatorSettings
+from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale
 from penstock.schemas.user_schemas import JSON, Subject, UserSchema, text_of
 
 from .driver import S0, S1, Script, job_settings
@@ -137,6 +138,40 @@ def test_what_no_kept_checkpoint_was_written_under_is_forgotten_and_judged_no_mo
     assert set(recorded(script)) == {("events", V2), ("state", V2)}
 
 
+def test_what_another_line_was_written_under_is_not_asked_of_a_derived_checkpoint() -> None:
+    """A savepoint of before keeps its schema known; subtasks that are new have written nothing in any epoch."""
+    script = started(V1)
+    script.acknowledge(script.savepoint())
+    script.write(RunStarted("run-2", "here"))
+    rescaled = [OperatorSettings("op", n, rescale=Rescale.LIST) for n in (2, 3)]
+    script.restart(job_settings(rescaled[0], **written(OTHER)), restore=Restore.FRESH)
+    for subtask in script.settings.subtasks():
+        script.hello(subtask, "run-2", **says(OTHER))
+    script.checkpoint()
+    script.write(RunStarted("run-3", "here"))
+    for instance in ("third", "fourth"):
+        script.restart(job_settings(rescaled[1], **written(OTHER)), instance=instance)
+    derived = script.job.history.last
+    assert derived is not None and derived.header.rescaled_from >= 0
+    assert {used.schema for used in needed_by(script.job.history, derived)} == {OTHER}
+    assert ("events", V1) in recorded(script), "the savepoint still needs it"
+
+
+def test_what_was_dealt_in_an_epoch_between_is_asked_of_a_checkpoint_that_is_derived_again() -> None:
+    """An operator that keeps its parallelism keeps states that were dealt, and so written, by another coordinator."""
+
+    def layout(a: int, b: int) -> list[OperatorSettings]:
+        return [OperatorSettings(name, n, rescale=Rescale.LIST) for name, n in (("op", a), ("other", b))]
+
+    script = Script.running(*layout(2, 2), **written(V1))
+    script.checkpoint()
+    script.restart(job_settings(*layout(3, 2), **written(V2)))
+    script.restart(job_settings(*layout(3, 3), **written(V1)), instance="third")
+    derived = script.job.history.last
+    assert derived is not None and derived.header.epoch == 3
+    assert {used.schema for used in needed_by(script.job.history, derived)} == {V1, V2}
+
+
 def test_a_savepoint_keeps_the_schema_it_was_written_under() -> None:
     """It can be gone back to, with the schema of then; a later schema that cannot read it still resumes the latest."""
     script = started(V1)
@@ -218,6 +253,13 @@ def test_old_tasks_that_could_not_read_the_new_coordinator_end_the_job_at_once_w
     assert "/age: " in script.ended.cause and "op/0" in script.ended.cause and "older job file" in script.ended.cause
     assert script.records(S0, Stop)[-1].reason == script.ended.cause
     assert not script.records(S0, Start)[1:]
+
+
+def test_avro_tasks_under_a_coordinator_whose_file_says_json_end_the_job_at_once() -> None:
+    script = started(V1)
+    script.restart(under(JSON))
+    assert script.ended is not None and script.ended.ending is Ending.FAILED
+    assert "was Avro and is JSON" in script.ended.cause and "older job file" in script.ended.cause
 
 
 def test_tasks_of_a_newer_file_than_the_coordinators_are_refused_and_told_what_to_start_first() -> None:
