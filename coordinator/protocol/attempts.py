@@ -51,9 +51,13 @@ def may_be_answered(job: JobState, hello: Hello) -> bool:
 
 
 def is_of_another_layout(job: JobState, hello: Hello) -> bool:
-    """Whether its instance was told another parallelism: its peers, keys and channels are not those of this job."""
+    """Whether its instance was told another parallelism: its peers, keys and channels are not those of this job.
+
+    One of protocol 1 does not say: it is of the layout in which its run was claimed.
+    """
     now = job.settings.parallelism[hello.operator]
-    return hello.subtask >= now or hello.parallelism not in (0, now)
+    other = hello.run == job.history.run_rescaled if hello.parallelism == 0 else hello.parallelism != now
+    return other or hello.subtask >= now
 
 
 def reset_spare(job: JobState) -> None:
@@ -159,10 +163,12 @@ def stops_stand(job: JobState, checkpoint_id: int) -> None:
 def why_not(job: JobState, hello: Hello) -> str:
     """Why this instance is told to leave."""
     if is_of_another_layout(job, hello):
-        now, told = job.settings.parallelism[hello.operator], hello.parallelism or "more"
+        now, told = job.settings.parallelism[hello.operator], f"as one of {hello.parallelism}"
+        if hello.parallelism == 0:
+            told = "before the job was given another parallelism, by a release that does not say as one of how many"
         return (
             f"the coordinator of job {job.settings.name} has {now} subtasks of operator {hello.operator}, and this task"
-            f" ({hello.subtask_id}, run {hello.run}) was started as one of {told}: start both with the same parallelism"
+            f" ({hello.subtask_id}, run {hello.run}) was started {told}: start both with the same parallelism"
         )
     claimed = "none" if job.run is None else job.run[0]
     return f"run {hello.run} of job {job.settings.name} has been replaced: the claimed run is {claimed}"

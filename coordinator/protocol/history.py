@@ -79,6 +79,8 @@ class History:
         self.topic_ids: Mapping[str, str] = {}
         self.reserved_through = 0
         self.run: RunClaimed | None = None
+        self.run_rescaled = ""
+        """The run that was claimed when the job got its parallelism of now: its tasks are of the layout before."""
         self.checkpoints: dict[int, Checkpoint] = {}
         """Completed and not discarded, by id."""
         self.line: list[int] = []
@@ -176,6 +178,8 @@ class History:
     def _complete(self, record: CheckpointCompleted) -> None:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
         self.prepared.pop(record.checkpoint_id, None)
+        if record.rescaled_from != NO_CHECKPOINT and self.run is not None:
+            self.run_rescaled = self.run.run
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)

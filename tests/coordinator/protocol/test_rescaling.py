@@ -19,7 +19,7 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings, Rescale
 from penstock.schemas.state import OPEN_END, Segment, StateHandle
 
-from .data_jobs import B0, RANGE, operator, started, unaligned
+from .data_jobs import A0, B0, RANGE, operator, started, unaligned
 from .driver import S0, S1, Script, job_settings, names
 
 
@@ -389,6 +389,33 @@ def test_a_hello_that_does_not_say_its_parallelism_is_answered_as_before() -> No
     script = Script.begun(op(2))
     script.read(RunStarted("run-1", "here"))
     assert script.hello(S1).started
+
+
+def test_old_tasks_that_do_not_say_their_parallelism_are_stopped_where_it_has_changed_under_them() -> None:
+    """Else those that feed an operator would go on to write to a subtask that nobody is any more."""
+    script = Script.running(*feeding(2, 3))
+    script.checkpoint()
+    for instance in ("second", "third"):
+        script.restart(job_settings(*feeding(2, 2)), instance=instance)
+        script.forget()
+        for subtask in (A0, B0, SubtaskId("b", 2)):
+            script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host"))
+            (stop,) = script.appended(subtask)
+            assert isinstance(stop, Stop) and stop.nonce == f"of {subtask}"
+            assert "was started before the job was given another parallelism" in stop.reason
+    assert not script.job.live()
+    script.read(RunStarted("run-2", "here"))
+    script.hello_all("run-2")
+    assert script.checkpoint()
+
+
+def test_old_tasks_that_do_not_say_their_parallelism_go_on_where_it_is_what_it_was() -> None:
+    script = running(2)
+    script.checkpoint()
+    rescale(script, op(3))
+    script.restart(instance="third")
+    script.hello_all("run of 3")
+    assert len(script.job.live()) == 3 and script.checkpoint()
 
 
 def test_tasks_of_the_layout_before_are_not_waited_for() -> None:
