@@ -147,8 +147,8 @@ class KafkaAdmin:
         cluster = self._call(
             "asking for the cluster",
             max(end - time.monotonic(), 0.05),
-            lambda left: self._client().list_topics(names[0] if names else None, timeout=left),
-        ).cluster_id
+            lambda left: self._client().describe_cluster(request_timeout=left).result(left + 1.0),
+        ).cluster_id  # without a topic's name: a broker that creates topics by itself would create that one
         topics = {
             name: TopicFacts(_info(name, there), operations_of(there), settings.get(name))
             for name, there in found.items()

@@ -10,14 +10,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, TransportError
+from penstock.schemas.plan import Role
+from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import Partition
 from penstock.transport.kafka import KafkaConfig, KafkaTransport
+from penstock.transport.requirements import require, require_visible
 
 pytestmark = pytest.mark.kafka
 
@@ -207,3 +211,15 @@ def test_a_killed_owners_open_transaction_does_not_stall_its_successor(kafka_bro
     owner.commit([("key", b"mine")])
     assert [record.value for record in transport.read_all(partition)] == [b"committed", b"mine"]
     owner.close()
+
+
+def test_a_broker_that_creates_topics_by_itself_is_given_no_reason_to(tmp_path: Path) -> None:
+    """As Kafka does unless it is told otherwise; what it creates so has its own defaults, and deletes by age."""
+    settings = JobSettings("job", (OperatorSettings("op", 2),))
+    with EmbeddedBroker(tmp_path / "data", extra_properties={"auto.create.topics.enable": "true"}) as broker:
+        transport = KafkaTransport(broker.bootstrap)
+        require_visible(settings.topics, transport)
+        assert transport.inspect([settings.topics.acks]).cluster
+        require(settings, transport, [Role.COORDINATOR], 30.0, creates=True)
+        assert transport.list_topics("") == sorted(spec.name for spec in settings.topic_specs)
+        transport.close()
