@@ -260,8 +260,8 @@ class CoordinatorRuntime:
             opening.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = _Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
-        claim_states(settings, self._transport, self._storage, deadline_s)
         options = self.options
+        claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
         begin = opening.read_begin(
             settings,
             self._transport,

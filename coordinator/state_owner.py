@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+import logging
+from dataclasses import asdict, dataclass, fields
 
 from ..schemas.errors import JobRefused, StateError
 from ..schemas.settings import JobSettings
 from ..transport.ports import Transport
 from ..transport.state_storage import StateStorage
+
+_log = logging.getLogger(__name__)
+
+WITNESS = "__transaction_state"
+"""A topic that every cluster makes for itself with its first transaction, under an id of its own. Cluster ids tell no
+two apart where both were set up by the same instructions: images and guides come with one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +25,20 @@ class StateOwner:
     cluster: str
     topic: str
     topic_id: str
+    witness: str = ""
+    """The id of the cluster's :data:`WITNESS`; empty where there is none yet, or where this user may not see it."""
+
+    def is_same(self, other: StateOwner) -> bool:
+        return (self.cluster, self.topic, self.topic_id) == (other.cluster, other.topic, other.topic_id)
 
     def follows(self, earlier: StateOwner) -> bool:
-        """Whether ``earlier`` is gone for certain: this topic stands in its place."""
-        return (self.cluster, self.topic) == (earlier.cluster, earlier.topic)
+        """Whether ``earlier`` is gone, as far as can be known: this topic stands in its place."""
+        told_apart = self.witness and earlier.witness and self.witness != earlier.witness
+        return (self.cluster, self.topic) == (earlier.cluster, earlier.topic) and not told_apart
 
     def __str__(self) -> str:
-        return f"the job with checkpoint log {self.topic} (id {self.topic_id}) of Kafka cluster {self.cluster}"
+        witness = f" ({WITNESS} {self.witness})" if self.witness else ""
+        return f"the job with checkpoint log {self.topic} (id {self.topic_id}) of Kafka cluster {self.cluster}{witness}"
 
 
 def check_state_owner(settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float) -> None:
@@ -33,23 +47,38 @@ def check_state_owner(settings: JobSettings, transport: Transport, storage: Stat
         _checked(_owner(settings, transport, timeout_s), storage)
 
 
-def claim_states(settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float) -> None:
-    """Marks the job's folder of states as its own. Raises JobRefused where it belongs to another."""
+def claim_states(
+    settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float, *, continues: bool = False
+) -> None:
+    """Marks the job's folder of states as its own. Raises JobRefused where it belongs to another.
+
+    With ``continues`` an instance before this one has done so: state storage that is away then keeps nobody from
+    following it, since nothing may be needed from there.
+    """
     if not storage.configured:
         return
-    owner = _owner(settings, transport, timeout_s)
-    if _checked(owner, storage) != owner:
+    try:
+        _claim(_owner(settings, transport, timeout_s), storage)
+    except StateError as error:
+        if not continues:
+            raise
+        _log.warning("job=%s: goes on without a look at whose its folder of states is: %s", settings.name, error)
+
+
+def _claim(owner: StateOwner, storage: StateStorage) -> None:
+    found = _checked(owner, storage)
+    if found is None or not owner.is_same(found) or (owner.witness and not found.witness):
         storage.mark_owner(json.dumps(asdict(owner)).encode())
         _checked(owner, storage)  # another may have marked it in the same moment
 
 
 def _owner(settings: JobSettings, transport: Transport, timeout_s: float) -> StateOwner:
     topic = settings.topics.checkpoints
-    there = transport.inspect([topic], timeout_s)
-    facts = there.topics.get(topic)
+    there = transport.inspect([topic, WITNESS], timeout_s)
+    facts, witness = there.topics.get(topic), there.topics.get(WITNESS)
     if facts is None:
         raise JobRefused(f"job {settings.name}: its checkpoint log {topic} is gone: it was deleted in this moment")
-    return StateOwner(there.cluster, topic, facts.info.topic_id)
+    return StateOwner(there.cluster, topic, facts.info.topic_id, "" if witness is None else witness.info.topic_id)
 
 
 def _checked(owner: StateOwner, storage: StateStorage) -> StateOwner | None:
@@ -58,10 +87,11 @@ def _checked(owner: StateOwner, storage: StateStorage) -> StateOwner | None:
     if data is None:
         return None
     try:
-        found = StateOwner(**json.loads(data))
+        told = dict(json.loads(data))
+        found = StateOwner(**{field.name: told[field.name] for field in fields(StateOwner) if field.name in told})
     except (ValueError, TypeError) as error:
         raise StateError(f"{storage!r}: the mark that says whose states these are cannot be read: {error}") from error
-    if found != owner and not owner.follows(found):
+    if not owner.is_same(found) and not owner.follows(found):
         raise JobRefused(
             f"{storage!r} holds the states of another job: of {found}; this one is {owner}. Each would delete the"
             " other's states. Give this job a state_storage of its own; or, where the other one is gone for good,"

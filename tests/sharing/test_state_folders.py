@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.coordinator.state_owner import check_state_owner, claim_states
+from penstock.broker import EmbeddedBroker
+from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.service import CoordinatorService, instances_of
+from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
 from penstock.schemas.errors import JobRefused, StateError
+from penstock.schemas.topics import TopicSpec
 from penstock.testing.local import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport, StateStorage
-from tests.coordinator.jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint
+from penstock.transport.kafka import KafkaTransport
+from tests.coordinator.jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered
 
 LARGE = bytes(200_000)
 
@@ -83,6 +90,62 @@ def test_a_job_of_the_same_name_on_another_broker_is_refused_and_touches_nothing
         assert_states_stand(url, running)
 
 
+def one_of_many() -> MemoryTransport:
+    """Of a cluster whose id came with its image, as that of many others."""
+    broker = MemoryBroker()
+    broker.cluster = "5L6g3nShT-eMCtK--X86sw"
+    broker.create_topics([TopicSpec(WITNESS, 1)])
+    return MemoryTransport(broker)
+
+
+def test_two_clusters_of_one_id_are_told_apart(url: str) -> None:
+    plan, here = Plan(), one_of_many()
+    with run(large_job(plan, url), here) as running:
+        wait_checkpoint(running, plan)
+        stop(running)
+        elsewhere = run(large_job(Plan(), url), one_of_many())
+        with pytest.raises(JobRefused, match="holds the states of another job"):
+            elsewhere.start()
+        elsewhere.close()
+        assert_states_stand(url, running)
+        running.client.purge()
+    plan = Plan()
+    with run(large_job(plan, url), here) as again:
+        wait_checkpoint(again, plan)
+
+
+def test_what_tells_clusters_apart_need_not_be_seen(url: str) -> None:
+    """It does not exist before the first transaction, and not every user may look at it."""
+    here = one_of_many()
+    settings = large_job(Plan(), url).settings
+    storage = StateStorage(url, settings.topics.root)
+    here.create_topics(settings.topic_specs)
+    here.delete_topics([WITNESS])
+    claim_states(settings, here, storage, 5.0)
+    here.create_topics([TopicSpec(WITNESS, 1)])
+    claim_states(settings, here, storage, 5.0)
+    known = storage.owner_mark()
+    here.delete_topics([WITNESS])
+    claim_states(settings, here, storage, 5.0)
+    assert storage.owner_mark() == known
+    there = one_of_many()
+    there.create_topics(settings.topic_specs)
+    with pytest.raises(JobRefused, match="holds the states of another job"):
+        claim_states(settings, there, storage, 5.0)
+
+
+@pytest.mark.kafka
+def test_a_real_cluster_has_what_tells_it_apart(url: str, kafka_broker: EmbeddedBroker) -> None:
+    settings = large_job(Plan(), url, "told-apart").settings
+    storage, transport = StateStorage(url, settings.topics.root), KafkaTransport(kafka_broker.bootstrap)
+    transport.create_topics(settings.topic_specs)
+    transport.claim_log(settings.topics.checkpoints, settings.topics.transactional_id).close()
+    claim_states(settings, transport, storage, 30.0)
+    assert json.loads(storage.owner_mark() or b"")["witness"]
+    transport.delete_topics([spec.name for spec in settings.topic_specs])
+    transport.close()
+
+
 def test_a_coordinator_alone_is_refused_as_well(url: str) -> None:
     plan = Plan()
     with run(large_job(plan, url), MemoryTransport(MemoryBroker())) as running:
@@ -106,6 +169,45 @@ def test_a_job_goes_on_with_its_folder_and_its_successor_after_a_purge_takes_it(
             assert_states_stand(url, running)
         if again == 1:
             running.client.purge()
+
+
+@pytest.mark.parametrize("continues", [True, False])
+def test_storage_that_is_away_keeps_a_job_from_starting_and_not_from_going_on(
+    url: str, continues: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A coordinator that follows another may need nothing from there."""
+    plan = Plan()
+    job = make_job(plan, state_storage=url)
+    with run(job) as running:
+        wait_checkpoint(running, plan)
+
+        def away(*_: object) -> None:
+            raise StateError("state storage is away")
+
+        monkeypatch.setattr(StateStorage, "owner_mark", away)
+        options = CoordinatorOptions(continues=continues)
+        service = CoordinatorService(
+            instances_of(job.settings, job.coordinators, running.transport, options), job.restart
+        ).start()
+        if continues:
+            wait_recovered(running, plan)
+            service.leave()
+            outcome = service.wait(PATIENCE_S)
+            assert outcome is not None and outcome.ending is Ending.LEFT
+        else:
+            with pytest.raises(StateError, match="away"):
+                service.wait(PATIENCE_S)
+            wait_checkpoint(running, plan)
+
+
+def test_a_mark_of_a_later_release_is_read_as_far_as_it_is_known(url: str) -> None:
+    transport, settings = MemoryTransport(MemoryBroker()), large_job(Plan(), url).settings
+    transport.create_topics(settings.topic_specs)
+    storage = StateStorage(url, settings.topics.root)
+    claim_states(settings, transport, storage, 5.0)
+    told = json.loads(storage.owner_mark() or b"")
+    storage.mark_owner(json.dumps({**told, "colour": "blue"}).encode())
+    check_state_owner(settings, transport, storage, 5.0)
 
 
 def test_the_mark_is_no_state(url: str) -> None:
