@@ -1,7 +1,8 @@
 """A sandbox job that begins as a copy of another one's checkpoint. The origin is read, and nothing of it is changed.
 
-The copy's checkpoint log begins with ``Forked``, an epoch and the checkpoint, in one transaction under the copy's own
-transactional id. Until that stands there is nothing that a coordinator would start from.
+The copy's checkpoint log begins with ``Forked``, committed under the copy's own transactional id: from then on the name
+is this fork's, and no coordinator starts from it. An epoch and the checkpoint follow in one transaction, when everything
+that they name has been copied.
 """
 
 from __future__ import annotations
@@ -24,14 +25,15 @@ from ..schemas.checkpoints import (
     Forked,
     SchemaUsed,
     SubtaskSnapshot,
+    key_of,
 )
 from ..schemas.codec import encode
-from ..schemas.errors import JobRefused, PenstockError, PositionUnavailable
+from ..schemas.errors import Fenced, JobRefused, PenstockError, PositionUnavailable, TransportError
 from ..schemas.graph import DataPartition
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.settings import JobSettings, OperatorSettings
-from ..schemas.topics import TopicNames
-from ..transport.ports import Partition
+from ..schemas.topics import TopicNames, TopicSpec
+from ..transport.ports import FencedLog, Partition
 from ..transport.state_storage import StateStorage
 from .copying import Copied, Copying, offsets_to_read
 from .job import ASK_TIMEOUT_S, RecordedJob
@@ -70,9 +72,9 @@ def fork(
     ``state_storage`` is the URL that the job keeps its large states under; the copy gets files of its own in its own
     folder there. Whether the origin runs does not matter: it is not touched, not fenced, and never waits.
 
-    Raises JobRefused where there is a job ``name``, where the checkpoint or a topic of the origin is not there, or
-    where a fork cannot be; PositionUnavailable where the log lacks what the checkpoint reads. What fails behind that
-    leaves nothing, or says what is left.
+    Raises JobRefused where there is a job ``name``, where the checkpoint or a topic of the origin is not there,
+    where a fork cannot be, or where somebody else begins a job of that name meanwhile; PositionUnavailable where the log
+    lacks what the checkpoint reads. What fails behind that leaves nothing, or says what is left.
     """
     return _Fork(
         origin, TopicNames(prefix or origin.topics.prefix, name), checkpoint_id, savepoint, state_storage
@@ -104,18 +106,53 @@ class _Fork:
 
     def make(self, tell: Telling) -> ForkedJob:
         specs = self._copy.specs(self._parallelism, self._edges)
+        log = self._begin(next(spec for spec in specs if spec.name == self._copy.checkpoints))
         try:
             self._transport.create_topics(specs)
             copied = self._copy_records(tell)
             self._copy_states(tell)
-            self._commit(copied)
+            self._commit(log, copied)
         except BaseException as error:
+            if type(error) is Fenced:  # whose topics they are now is not known here
+                raise self._taken("has been begun by somebody else meanwhile") from error
             self._undo(error)
             raise
+        finally:
+            log.close()
         return ForkedJob(
             self._copy.job, self._copy.prefix, self._origin.name, self._checkpoint.id,
             tuple(spec.name for spec in specs), copied.records, len(self._locations),
         )  # fmt: skip
+
+    def _begin(self, checkpoints: TopicSpec) -> FencedLog:
+        """Takes the name: whoever comes second, another fork or a start, finds ``Forked`` in the log.
+
+        Two that look at once are told apart by the claim. What fails here deletes nothing: it might be another's.
+        """
+        origin, at = self._origin, Partition(checkpoints.name, 0)
+        begins_here = "is being begun by somebody else"
+        try:
+            self._transport.create_topics([checkpoints])
+            if self._transport.read_all(at, ASK_TIMEOUT_S):
+                raise self._taken(begins_here)
+            log = self._transport.claim_log(checkpoints.name, self._copy.transactional_id)
+            if self._transport.read_all(at, ASK_TIMEOUT_S):
+                log.close()
+                raise self._taken(begins_here)
+            forked = Forked(origin.topics.prefix, origin.name, self._checkpoint.id, int(time.time() * 1000))
+            log.commit([(key_of(forked), encode(forked))])
+        except TransportError as error:
+            if type(error) is Fenced:
+                raise self._taken(begins_here) from error
+            error.add_note(f"topic {checkpoints.name} may be left, empty: purge it (penstock purge {self._copy.job})")
+            raise
+        return log
+
+    def _taken(self, how: str) -> JobRefused:
+        return JobRefused(
+            f"job {self._copy.job!r} under prefix {self._copy.prefix!r} {how}. Choose another name; or, where nobody is"
+            f" at it, purge it (penstock purge {self._copy.job})"
+        )
 
     # ---- before anything is made
 
@@ -193,12 +230,10 @@ class _Fork:
             self._to_storage.put(location, self._from_storage.get(location))
             tell("states", number, len(self._locations))
 
-    def _commit(self, copied: Copied) -> None:
+    def _commit(self, log: FencedLog, copied: Copied) -> None:
         origin, header = self._origin, self._checkpoint.header
         names = [spec.name for spec in self._copy.specs(self._parallelism, self._edges)]
         described = self._transport.describe_topics(names, ASK_TIMEOUT_S)
-        now_ms = int(time.time() * 1000)
-        forked = Forked(origin.topics.prefix, origin.name, header.checkpoint_id, now_ms)
         claimed = EpochClaimed(
             header.epoch,
             header.rescaled_from,  # none, unless the checkpoint was derived in the very claim of its epoch
@@ -208,12 +243,8 @@ class _Fork:
             f"fork-{uuid.uuid4().hex}",
             f"forked from checkpoint {header.checkpoint_id} of job {origin.topics.root[:-1]}",
         )
-        log = self._transport.claim_log(self._copy.checkpoints, self._copy.transactional_id)
-        try:
-            records = keyed(forked, claimed, *self._schemas(), *self._parts(copied), self._header(copied))
-            log.commit([(key, None if record is None else encode(record)) for key, record in records])
-        finally:
-            log.close()
+        records = keyed(claimed, *self._schemas(), *self._parts(copied), self._header(copied))
+        log.commit([(key, None if record is None else encode(record)) for key, record in records])
 
     def _parts(self, copied: Copied) -> list[CheckpointPart]:
         """The origin's own, subtask by subtask with the copy's offsets: so none grows above a record's size."""

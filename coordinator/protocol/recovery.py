@@ -84,6 +84,12 @@ def _check_topics(job: JobState, begin: Begin) -> None:
                 f" and created again, so the positions of its checkpoints mean nothing. Purge the job (penstock purge"
                 f" {name}) to start anew"
             )
+    forked = job.history.forked
+    if job.history.epoch == 0 and forked is not None:
+        raise JobRefused(
+            f"job {name} is a fork of job {forked.job} that has not come to its end: it is being made, or was killed"
+            f" meanwhile. Wait for it; or purge the job (penstock purge {name}) and fork again"
+        )
     if job.history.epoch == 0:
         written = [str(s) for s, o in (*begin.events.items(), *begin.data.items()) if o.end > 0]
         if written:

@@ -102,7 +102,7 @@ def test_a_fork_goes_on_from_the_states_of_the_checkpoint_and_its_origin_is_unto
     assert everything(ran.transport, "ran") == before
 
 
-def test_the_log_of_a_fork_says_where_it_comes_from_and_begins_with_one_transaction(ran: Ran) -> None:
+def test_the_log_of_a_fork_says_where_it_comes_from(ran: Ran) -> None:
     fork(ran.recorded, "sandbox", ran.checkpoints[0])
     history = JobClient(ran.transport, "sandbox").history()
     assert history.forked is not None
@@ -398,7 +398,9 @@ class Failing(MemoryTransport):
 
         class Lost:
             def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
-                raise OutcomeUnknown("no answer came")
+                if [key for key, _ in records] != ["forked"]:
+                    raise OutcomeUnknown("no answer came")
+                log.commit(records)
 
             def close(self) -> None:
                 log.close()
@@ -424,6 +426,74 @@ def test_a_fork_that_fails_half_way_leaves_nothing_or_says_what_is_left(ran: Ran
     assert "purge it (penstock purge sandbox)" in caught.value.__notes__[0]
     with pytest.raises(JobRefused, match=r"purge it \(penstock purge sandbox\)"):
         fork(RecordedJob(ran.transport, "ran"), "sandbox", ran.checkpoints[0])
+
+
+def test_of_two_forks_to_one_name_the_second_leaves_the_first_alone(ran: Ran) -> None:
+    """Both found the name free; the first has come to its end, or is still at it."""
+    names = TopicNames("penstock", "sandbox")
+    late = [forking._Fork(ran.recorded, names, n, False, None) for n in ran.checkpoints]
+    early = forking._Fork(ran.recorded, names, ran.checkpoints[0], False, None)
+    refused = []
+
+    def meanwhile(what: str, done: int, total: int) -> None:
+        with pytest.raises(
+            JobRefused, match="'sandbox' under prefix 'penstock' is being begun by somebody else"
+        ) as error:
+            late[0].make(lambda *_: None)
+        refused.append(error)
+
+    early.make(meanwhile)
+    assert refused
+    with pytest.raises(JobRefused, match="is being begun by somebody else"):
+        late[1].make(lambda *_: None)
+    assert JobClient(ran.transport, "sandbox").history().line == [ran.checkpoints[0]]
+    plan = Plan()
+    go_on(ran.transport, make_job(plan, "sandbox", parallelism=2, interval=None), plan, b"x")
+
+
+def test_of_two_forks_that_look_at_once_the_one_that_claims_last_goes_on(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, transport = TopicNames("penstock", "sandbox"), ran.transport
+    first, second = (forking._Fork(ran.recorded, names, n, False, None) for n in ran.checkpoints)
+    claim = MemoryTransport.claim_log
+
+    def overtaken(self: MemoryTransport, *arguments: Any) -> FencedLog:
+        claimed = claim(self, *arguments)
+        monkeypatch.undo()
+        second.make(lambda *_: None)
+        return claimed
+
+    monkeypatch.setattr(MemoryTransport, "claim_log", overtaken)
+    with pytest.raises(JobRefused, match="is being begun by somebody else"):
+        first.make(lambda *_: None)
+    assert JobClient(transport, "sandbox").history().line == [ran.checkpoints[1]]
+
+
+def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
+    made = forking._Fork(ran.recorded, TopicNames("penstock", "sandbox"), ran.checkpoints[0], False, None)
+
+    def fence(what: str, done: int, total: int) -> None:
+        ran.transport.claim_log("penstock.sandbox.checkpoints", "penstock.sandbox.coordinator")
+
+    with pytest.raises(JobRefused, match=r"has been begun by somebody else meanwhile.*purge it"):
+        made.make(fence)
+    assert len(ran.transport.list_topics("penstock.sandbox.")) == 4
+
+
+@pytest.mark.damages_logs
+def test_from_a_fork_that_was_killed_no_coordinator_starts(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However early that was: its topics may all be empty."""
+    monkeypatch.setattr(forking._Fork, "_copy_records", lambda *_: (_ for _ in ()).throw(TransportError("killed")))
+    monkeypatch.setattr(forking._Fork, "_undo", lambda *_: None)
+    with pytest.raises(TransportError, match="killed"):
+        fork(ran.recorded, "sandbox", ran.checkpoints[0])
+    match = r"job sandbox is a fork of job ran that has not come to its end.*penstock purge sandbox"
+    with (
+        pytest.raises(JobRefused, match=match),
+        run(make_job(Plan(), "sandbox", parallelism=2), ran.transport) as running,
+    ):
+        running.wait(20)
 
 
 def test_what_is_truncated_while_it_is_copied_ends_the_fork_and_leaves_nothing(
