@@ -1,8 +1,8 @@
 """A sandbox job that begins as a copy of another one's checkpoint. The origin is read, and nothing of it is changed.
 
 The copy's checkpoint log begins with ``Forked``, committed under the copy's own transactional id: from then on the name
-is this fork's, and no coordinator starts from it. An epoch and the checkpoint follow in one transaction, when everything
-that they name has been copied.
+is this fork's, and no coordinator starts from it. An epoch and the checkpoint follow in one transaction, when all that
+they name has been copied.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def fork(
     folder there. Whether the origin runs does not matter: it is not touched, not fenced, and never waits.
 
     Raises JobRefused where there is a job ``name``, where the checkpoint or a topic of the origin is not there,
-    where a fork cannot be, or where somebody else begins a job of that name meanwhile; PositionUnavailable where the log
-    lacks what the checkpoint reads. What fails behind that leaves nothing, or says what is left.
+    where a fork cannot be, or where somebody else begins a job of that name meanwhile; PositionUnavailable where the
+    log lacks what the checkpoint reads. What fails behind that leaves nothing, or says what is left.
     """
     return _Fork(
         origin, TopicNames(prefix or origin.topics.prefix, name), checkpoint_id, savepoint, state_storage
