@@ -118,7 +118,7 @@ def check_may_start(
     learn_schemas(coordinators or {}, begin)
     for effect in decided:
         if isinstance(effect, Redistribute) and coordinators is not None:
-            Redistribution(settings, coordinators, storage, "").try_out(effect)
+            Redistribution(settings, coordinators, storage, "", transport.max_record_bytes).try_out(effect)
     history = core.job.history
     if restore is not Restore.FRESH:
         restored = history.last_id if restore is Restore.LATEST else restore_checkpoint

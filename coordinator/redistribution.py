@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeAlias
 
 from ..schemas.errors import ConfigurationError, JobRefused, StateError, UnreadableRecord
+from ..schemas.frames import RECORD_BYTES_MAX
 from ..schemas.keys import Key, key_bytes, key_group, subtask_of_group
 from ..schemas.settings import JobSettings, Rescale
 from ..schemas.state import ROWS_MARK, StateHandle, state_location
@@ -18,6 +19,7 @@ from ..schemas.user_codec import Codec
 from ..transport.state_storage import StateStorage
 from .protocol.effects import Redistribute, StatesToDeal
 from .protocol.inputs import Redistributed
+from .protocol.room import RECORD_HEADROOM
 from .states import load_state
 
 RescaleFunction: TypeAlias = Callable[[Sequence[Any], int], Sequence[Any]]
@@ -34,12 +36,21 @@ class StateSpec(Protocol):
 
 
 class Redistribution:
-    """Deals the states of one job; ``unique`` goes into the names of what it stores."""
+    """Deals the states of one job; ``unique`` goes into the names of what it stores.
+
+    States travel in records up to ``inline_state_max``, and no larger than fits ``record_bytes_max``.
+    """
 
     def __init__(
-        self, settings: JobSettings, specs: Mapping[str, StateSpec], storage: StateStorage, unique: str
+        self,
+        settings: JobSettings,
+        specs: Mapping[str, StateSpec],
+        storage: StateStorage,
+        unique: str,
+        record_bytes_max: int = RECORD_BYTES_MAX,
     ) -> None:
         self._settings, self._specs, self._storage, self._unique = settings, specs, storage, unique
+        self._inline_max = min(settings.checkpoint.inline_state_max, record_bytes_max - RECORD_HEADROOM)
 
     def try_out(self, wanted: Redistribute) -> None:
         """Raises JobRefused where :meth:`perform` would for what the states are. Stores nothing."""
@@ -68,7 +79,12 @@ class Redistribution:
                 new = dealer.by_key(old, checked=settings.has_keyed_input)
             case _:
                 new = dealer.by_function(old)
-        return [dealer.encoded(index, state) for index, state in enumerate(new)]
+        encoded = [dealer.encoded(index, state) for index, state in enumerate(new)]
+        for index, state in enumerate(encoded):
+            if state is not None and len(state) > self._inline_max and not self._storage.configured:
+                why = f"above {self._inline_max} bytes it needs a state_storage, and the job has none"
+                raise self._not_kept(operator.operator, index, state, why)
+        return encoded
 
     def _read(self, dealer: _Dealer, handle: StateHandle) -> bytes:
         try:
@@ -80,17 +96,20 @@ class Redistribution:
         """Inline where it is small. What is stored and never named is collected in a later epoch."""
         if state is None:
             return None
-        if len(state) <= self._settings.checkpoint.inline_state_max:
+        if len(state) <= self._inline_max:
             return StateHandle(len(state), inline=state)
         location = state_location(wanted.checkpoint_id, wanted.epoch, f"{operator}-{index}-rescaled-{self._unique}")
         try:
             self._storage.put(location, state)
         except StateError as error:
-            raise JobRefused(
-                f"the redistributed state of subtask {operator}/{index} of job {self._settings.name} has"
-                f" {len(state)} bytes and cannot be stored: {error}"
-            ) from error
+            raise self._not_kept(operator, index, state, str(error)) from error
         return StateHandle(len(state), location=location)
+
+    def _not_kept(self, operator: str, index: int, state: bytes, why: str) -> JobRefused:
+        return JobRefused(
+            f"the redistributed state of subtask {operator}/{index} of job {self._settings.name} has {len(state)} bytes"
+            f" and cannot be stored: {why}"
+        )
 
 
 class _Dealer:
@@ -160,7 +179,21 @@ class _Dealer:
                     self.refuse(f"the key {given!r} is in the states of subtasks {found[identity]} and {subtask}")
                 found[identity] = subtask
                 new[subtask_of_group(group, self._groups, self._parallelism)].append((given, value))
+        if not as_pairs:
+            for entries in new:
+                self._refuse_merged(entries)
         return [[[key, value] for key, value in entries] if as_pairs else dict(entries) for entries in new]
+
+    def _refuse_merged(self, entries: Sequence[tuple[Any, Any]]) -> None:
+        """True, 1 and 1.0 are three keys, and one in a mapping."""
+        there: dict[Any, Any] = {}
+        for key, _ in entries:
+            if key in there:
+                self.refuse(
+                    f"the keys {there[key]!r} and {key!r} come to one subtask, and are the same in a mapping: return a"
+                    " list of [key, value] pairs, or give a function"
+                )
+            there[key] = key
 
     def _entries(self, subtask: int, state: Any) -> list[tuple[Any, Any]]:
         if state is None:

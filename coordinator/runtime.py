@@ -122,7 +122,9 @@ class CoordinatorRuntime:
         self._user_workers = Workers(4, f"{settings.name}-call-async")
         """Of their own: user code that waits must not keep states from being stored."""
         self._storage = StateStorage(settings.state_storage, settings.topics.root)
-        self._redistribution = Redistribution(settings, coordinators, self._storage, self.instance)
+        self._redistribution = Redistribution(
+            settings, coordinators, self._storage, self.instance, transport.max_record_bytes
+        )
         self._hosts: dict[str, OperatorHost] = {}
         self._raised: deque[inputs.Input] = deque()
         self._outcome: CoordinatorOutcome | None = None

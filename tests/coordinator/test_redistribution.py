@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ast import literal_eval
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -115,6 +117,27 @@ def test_without_keyed_input_any_subtask_may_have_had_a_key_but_only_one() -> No
         deal(Rescale.KEYED, [{"a": 1}, {"a": 2}], 3)
 
 
+class Literals:
+    """A codec that keeps a key's type."""
+
+    def encode(self, value: Any) -> bytes:
+        return repr(value).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return literal_eval(data.decode())
+
+
+def test_keys_that_a_mapping_cannot_hold_apart_are_refused_and_never_merged() -> None:
+    """Records of 1, 1.0 and True go to subtasks of their own: so each may have had an entry."""
+    states = [{1: "an int"}, {1.0: "a float"}]
+    with pytest.raises(JobRefused, match=r"the keys 1 and 1\.0 come to one subtask, and are the same in a mapping"):
+        deal(Rescale.KEYED, states, 1, codec=Literals())
+    pairs = [[["k", 0], *map(list, state.items())] for state in [{1: "an int"}]] + [[[1.0, "a float"]]]
+    assert sorted(map(str, deal(Rescale.KEYED, pairs, 1, codec=Literals())[0])) == sorted(
+        map(str, [["k", 0], [1, "an int"], [1.0, "a float"]])
+    )
+
+
 def test_what_is_no_mapping_and_no_key_is_refused() -> None:
     with pytest.raises(JobRefused, match="subtask 0 is a int"):
         deal(Rescale.KEYED, [3], 2)
@@ -165,3 +188,23 @@ def test_a_state_that_cannot_be_read_is_refused() -> None:
 def test_a_list_rule_is_refused_where_input_is_keyed() -> None:
     with pytest.raises(ConfigurationError, match=r"rescale of operator 'op' is 'list', and it has keyed input"):
         OperatorSettings("op", 2, rescale=Rescale.LIST, inputs=(InputSettings("a", Partitioning.KEYED),))
+
+
+def merging(url: str | None, record_bytes_max: int) -> tuple[Redistribution, Redistribute]:
+    """Two states of 1,500 bytes that become one."""
+    settings = JobSettings("job", (OperatorSettings("op", 1, rescale=Rescale.LIST),))
+    spec, storage = CoordinatorSpec(None, JSON, JSON, None), StateStorage(url, "penstock.job")
+    handles = tuple(StateHandle(len(data), inline=data) for data in [JSON.encode(["x" * 1_500])] * 2)
+    redistribution = Redistribution(settings, {"op": spec}, storage, "me", record_bytes_max)
+    return redistribution, Redistribute(7, 101, 2, (StatesToDeal("op", handles, 1),))
+
+
+def test_a_state_that_no_record_of_the_broker_holds_is_stored_or_refused_when_it_is_tried_out(tmp_path: Path) -> None:
+    redistribution, wanted = merging(f"file://{tmp_path}", 4_096)
+    (handle,) = redistribution.perform(wanted).states["op"]
+    assert handle is not None and handle.location is not None
+    redistribution, wanted = merging(None, 4_096)
+    with pytest.raises(JobRefused, match=r"cannot be stored: above 2048 bytes it needs a state_storage"):
+        redistribution.try_out(wanted)
+    redistribution, wanted = merging(None, 8_192)
+    redistribution.try_out(wanted)

@@ -103,18 +103,16 @@ def test_large_states_go_through_storage(transport: MemoryTransport, tmp_path: P
     assert last is not None and any(s.state is not None and s.state.location for s in last.subtasks.values())
 
 
-def test_a_derived_state_that_needs_storage_and_has_none_refuses_and_leaves_the_checkpoint(
+def test_a_derived_state_that_needs_storage_and_has_none_refuses_before_anybody_is_fenced(
     transport: MemoryTransport,
 ) -> None:
-    running = run_until(splits_job("large", 5, LIMIT), transport, lambda r: len(kept(r)) >= 100)
-    before = running.client.history()
-    job = splits_job("large", 1, LIMIT, checkpoint={"inline_state_max": 16})
-    match = r"redistributed state of subtask keepers/0 of job large has .* cannot be stored"
-    with pytest.raises(JobRefused, match=match), LocalJob(job, transport) as again:
-        again.wait(20)
-    after = running.client.history()
-    assert (after.epoch, after.line) == (before.epoch, before.line)
-    run_until(splits_job("large", 5, LIMIT), transport, lambda r: len(kept(r)) >= LIMIT)
+    with LocalJob(splits_job("large", 5, LIMIT), transport) as running:
+        wait_until(lambda: len(kept(running)) == LIMIT, "all of them kept")
+        epoch = running.client.history().epoch
+        match = r"redistributed state of subtask keepers/0 of job large has .* cannot be stored: above 16 bytes"
+        with pytest.raises(JobRefused, match=match):
+            LocalJob(splits_job("large", 1, LIMIT, checkpoint={"inline_state_max": 16}), transport).start()
+        assert running.client.history().epoch == epoch
 
 
 def test_without_a_rule_the_start_is_refused_and_the_old_parallelism_still_runs(transport: MemoryTransport) -> None:

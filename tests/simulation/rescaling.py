@@ -59,6 +59,8 @@ def fitted(lists: Mapping[str, Any], parallelism: int, checkpoint: Checkpoint) -
 class _Storage:
     """The world's, as the runtime's."""
 
+    configured = True
+
     def __init__(self, world: World) -> None:
         self._world = world
 
