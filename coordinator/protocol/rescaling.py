@@ -159,7 +159,7 @@ def _check_ends(job: JobState, restored: Checkpoint, operator: OperatorSettings)
                 job,
                 restored,
                 operator,
-                f"its subtasks {', '.join(map(str, ended))} {what} and the others have not, so nobody can say what a"
+                f"its subtasks {_some(ended)} {what} and the others have not, so nobody can say what a"
                 f" new subtask has yet to do. {_stay(job, restored, operator)}, until all of them have",
             )
 
@@ -171,7 +171,7 @@ def _check_states(job: JobState, restored: Checkpoint, operator: OperatorSetting
             job,
             restored,
             operator,
-            f"its subtasks {', '.join(map(str, full[:8]))}{', ...' if len(full) > 8 else ''} have states, and the"
+            f"its subtasks {_some(full)} have states, and the"
             ' operator does not say how they are redistributed: give it rescale="list", rescale="keyed" or a function'
             f" (job.operator(..., rescale=...)). Or {_stay(job, restored, operator).lower()}, or with --fresh",
         )
@@ -203,6 +203,10 @@ def _check_channel(job: JobState, restored: Checkpoint, receiver: SubtaskId, pos
             f"the checkpoint is unaligned, with records on their way from {position.channel} to {receiver}."
             f" {_stay(job, restored, operator)}, and stop the job with a savepoint, which is aligned",
         )
+
+
+def _some(subtasks: list[int]) -> str:
+    return ", ".join(map(str, subtasks[:8])) + (", ..." if len(subtasks) > 8 else "")
 
 
 def _stay(job: JobState, restored: Checkpoint, operator: OperatorSettings) -> str:

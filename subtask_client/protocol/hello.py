@@ -73,7 +73,7 @@ def overdue(core: SubtaskCore, waited_s: float) -> list[Effect]:
     return core.leave(
         Departure.NO_START,
         f"{core.who()}: no coordinator answered Hello {core.nonce} within {waited_s:g} s; is the job's coordinator"
-        " running, on the same broker and under the same prefix and job name?",
+        " running, on the same broker, under the same prefix and job name, and of this release or a newer one?",
     )
 
 
