@@ -10,14 +10,17 @@ from typing import Annotated, Any
 import typer
 
 from ..recorded import positions
-from ..recorded.exported import checkpoint_line, record_line
+from ..recorded.exported import checkpoint_line, record_line, schema_line
 from ..recorded.job import RecordedJob
 from ..recorded.positions import Begins
 from ..recorded.reading import Gone, LogReading, Recorded
 from ..recorded.selection import GROUPS, Selection, kinds_named
 from ..recorded.showing import HEADER, Decode, events_of, kind_of, line_of, numbers_of
+from ..schemas.checkpoints import SchemaUsed
 from ..schemas.errors import JobRefused, UnreadableRecord
 from ..schemas.topics import DEFAULT_PREFIX
+from ..schemas.user_codec import Codec, learn
+from ..schemas.user_schemas import Subject
 from ..transport.ports import Partition
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
 from .console import Console
@@ -65,7 +68,7 @@ def events(
     console = Console(as_json=as_json)
     if sum(given is not None for given in (from_checkpoint, from_offset, from_time)) > 1:
         raise UsageError("--from-checkpoint, --from-offset and --from-time contradict one another: give one of them")
-    decode = None if job_file is None else operator_codec(job_file, operator, console)
+    codec = None if job_file is None else operator_codec(job_file, operator, console)
     kinds = kinds_named(kind or ())
     with connected(broker, client_config) as transport:
         recorded_job, indexes = opened(transport, job, prefix, operator, subtask)
@@ -73,7 +76,11 @@ def events(
         begins = _begins(recorded_job, selection, from_checkpoint, from_offset, from_time)
         for note in begins.notes:
             print(f"penstock: {note}", file=sys.stderr)
-        printer = _Printer(console, decode)
+        printer = _Printer(console, None if codec is None else decoding(codec, recorded_job, operator))
+        if as_json:
+            for used in schemas_of(recorded_job, operator):
+                if used.subject != Subject.OUTPUT:
+                    printer.line(schema_line(job, used))
         if as_json and from_checkpoint is not None:
             printer.line(checkpoint_line(job, recorded_job.checkpoint(from_checkpoint), operator))
         reading = LogReading(transport, begins.offsets).read(None if follow else 0.0)
@@ -102,14 +109,31 @@ def opened(transport: Any, job: str, prefix: str, operator: str, subtask: int | 
         raise UsageError(str(error)) from None
 
 
-def operator_codec(job_file: str, operator: str, console: Console) -> Decode:
-    """What reads an operator's events, as its job file says."""
+def operator_codec(job_file: str, operator: str, console: Console) -> Codec:
+    """That of an operator's events, as its job file says."""
     with console.stdout_kept():
         declared = load_job(job_file)
     if operator not in declared.operators:
         known = ", ".join(declared.operators) or "none"
         raise UsageError(f"the job in {job_file} has no operator {operator!r}; it has: {known}")
-    return declared.operators[operator].codec.decode
+    return declared.operators[operator].codec
+
+
+def schemas_of(job: RecordedJob, operator: str) -> list[SchemaUsed]:
+    """Those that the job has recorded; none, and that is said, where its checkpoint log cannot be read."""
+    try:
+        return job.schemas(operator)
+    except JobRefused as error:
+        print(f"penstock: what schemas the job has recorded is not known: {error}", file=sys.stderr)
+        return []
+
+
+def decoding(codec: Codec, job: RecordedJob, operator: str) -> Decode:
+    """What reads an operator's events, also those of earlier versions of its job file."""
+    for used in schemas_of(job, operator):
+        if used.subject == Subject.EVENTS:
+            learn(codec, used.schema)
+    return codec.decode
 
 
 def _begins(

@@ -20,7 +20,7 @@ from ..schemas.state import Segment, StateHandle
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
 from .console import Console
-from .events import JobFileOption, OperatorArgument, json_of, opened
+from .events import JobFileOption, OperatorArgument, decoding, json_of, opened
 from .exits import Exit, UsageError
 from .job_file import load_job
 from .plain import plain
@@ -59,16 +59,17 @@ def replay(
     Exits with 1 where the subtask would fail on what it reads.
     """
     console = Console(as_json=as_json)
-    decode = None
+    codec = None
     if job_file is not None:
         with console.stdout_kept():
             declared = load_job(job_file)
         if operator not in declared.operators:
             raise UsageError(f"the job in {job_file} has no operator {operator!r}")
-        decode = declared.operators[operator].codec.decode
+        codec = declared.operators[operator].codec
         policy = policy or declared.operators[operator].settings.on_failover
     with connected(broker, client_config) as transport:
         recorded_job, _ = opened(transport, job, prefix, operator, subtask)
+        decode = None if codec is None else decoding(codec, recorded_job, operator)
         who = SubtaskId(operator, subtask)
         try:
             checkpoint = recorded_job.checkpoint(from_checkpoint)
@@ -134,12 +135,13 @@ def described(begun: Restored) -> list[str]:
     """What the restored subtask begins with, for people."""
     start, snapshot = begun.start, begun.snapshot
     if begun.how is Restore.FAILOVER:
-        how = f"a failover: epoch {start.epoch}, which took the checkpoint, goes on"
+        did = "derived the checkpoint for another parallelism" if begun.derived else "took the checkpoint"
+        how = f"a failover: epoch {start.epoch}, which {did}, goes on"
     else:
         how = f"a restart: epoch {start.epoch} begins, and nothing sent before it counts but the ranges"
     lines = [
         f"{begun.subtask} restored from checkpoint {start.checkpoint_id} by {how}",
-        f"  state: {_state(start.state)}, acknowledged by attempt {snapshot.attempt} in epoch {snapshot.epoch}",
+        f"  state: {_state(start.state)}, {_origin(begun)}",
         f"  ranges: {', '.join(map(_range, start.event_ranges)) or 'none'}",
     ]
     if start.policy is FailoverPolicy.RESET:
@@ -153,6 +155,12 @@ def described(begun: Restored) -> list[str]:
     if snapshot.finished:
         lines.append("  the checkpoint contains its end: it would not be started again")
     return lines
+
+
+def _origin(begun: Restored) -> str:
+    if begun.derived:
+        return "dealt for the parallelism that there is"
+    return f"acknowledged by attempt {begun.snapshot.attempt} in epoch {begun.snapshot.epoch}"
 
 
 def _state(handle: StateHandle | None) -> str:

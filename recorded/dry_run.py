@@ -14,7 +14,7 @@ from enum import StrEnum
 from ..coordinator.protocol.history import Checkpoint
 from ..coordinator.protocol.starts import start_of
 from ..schemas.checkpoints import SubtaskSnapshot
-from ..schemas.errors import ConfigurationError, PositionUnavailable
+from ..schemas.errors import PositionUnavailable
 from ..schemas.events import EventFrame, EventsRecord, FailoverPolicy, Start, TriggerCheckpoint
 from ..schemas.ids import Generation, SubtaskId
 from ..schemas.state import Segment
@@ -24,7 +24,9 @@ from ..subtask_client.protocol.config import CoreConfig
 from ..subtask_client.protocol.core import SubtaskCore
 from ..subtask_client.protocol.phases import Phase
 from ..subtask_client.protocol.reading import Dropped
+from ..transport.ports import OffsetRange, Partition
 from .job import ASK_TIMEOUT_S, RecordedJob
+from .parts import Part, begin_behind, part_of
 from .positions import needed_from
 from .reading import LogReading, Recorded
 
@@ -35,7 +37,7 @@ class Restore(StrEnum):
     """How the subtask comes to be restored."""
 
     FAILOVER = "failover"
-    """It fails now, and the epoch that took the checkpoint goes on."""
+    """It fails now, and the epoch that took the checkpoint, or derived it for another parallelism, goes on."""
     RESTART = "restart"
     """The job is started again from the checkpoint: a new epoch begins."""
 
@@ -50,6 +52,8 @@ class Restored:
     start_offset: int
     """The end of its events: everything that is to be judged stands below."""
     snapshot: SubtaskSnapshot
+    derived: bool = False
+    """The checkpoint was derived for another parallelism."""
 
     @property
     def begin(self) -> int:
@@ -70,18 +74,18 @@ def restored(
     """The subtask as the job's coordinator would restore it from ``checkpoint`` now.
 
     Where not told ``how``: by a failover while the epoch that took the checkpoint is the newest, else by a restart.
-    Raises ConfigurationError where the checkpoint has no part of it, PositionUnavailable where the log lacks what it
+    Raises ConfigurationError where no subtask is restored from it, PositionUnavailable where the log lacks what it
     would read.
     """
-    snapshot = checkpoint.subtasks.get(subtask)
-    if snapshot is None:
-        raise ConfigurationError(f"checkpoint {checkpoint.id} of job {job.name} has no part of {subtask}")
-    partition, history = job.events(subtask), job.history
+    part = part_of(job.name, checkpoint, subtask)
+    snapshot, partition, history = part.snapshot, job.events(subtask), job.history
     offsets = job.transport.offsets([partition, job.acks], ASK_TIMEOUT_S)
     there = offsets[partition]
-    how = how or (Restore.FAILOVER if snapshot.epoch == history.epoch else Restore.RESTART)
+    how = how or (Restore.FAILOVER if part.epoch == history.epoch else Restore.RESTART)
+    epoch_begin = there.end
     if how is Restore.FAILOVER:
-        generation, next_id = Generation(snapshot.epoch, snapshot.generation + 1), checkpoint.id + 1
+        generation, next_id = Generation(part.epoch, snapshot.generation + 1), checkpoint.id + 1
+        epoch_begin = _epoch_begin(job, part, partition, there)
     else:
         generation, next_id = Generation(history.epoch + 1, 0), history.reserved_through + 1
     start = start_of(
@@ -92,10 +96,10 @@ def restored(
         snapshot=snapshot,
         policy=policy,
         next_checkpoint_id=next_id,
-        epoch_begin=there.end,
+        epoch_begin=epoch_begin,
         data_positions=snapshot.data_positions,
     )
-    found = Restored(subtask, how, start, there.end, snapshot)
+    found = Restored(subtask, how, start, there.end, snapshot, part.derived)
     if not there.begin <= found.first_read <= there.end:
         way_out = (
             "; it can still be restored by a restart (--restart), behind which no frame of an earlier epoch counts"
@@ -108,6 +112,11 @@ def restored(
             partition,
         )
     return found
+
+
+def _epoch_begin(job: RecordedJob, part: Part, partition: Partition, there: OffsetRange) -> int:
+    read = LogReading(job.transport, {partition: there.begin}, {partition: there.end}) if part.derived else ()
+    return begin_behind(part, (found for found in read if isinstance(found, Recorded)), *there)
 
 
 def policy_in(job: RecordedJob, subtask: SubtaskId) -> FailoverPolicy | None:

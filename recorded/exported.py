@@ -6,11 +6,12 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..coordinator.protocol.history import Checkpoint
-from ..schemas.checkpoints import CheckpointPart
+from ..schemas.checkpoints import CheckpointCompleted, CheckpointPart, OperatorSnapshot, SchemaUsed
 from ..schemas.codec import decode, encode
 from ..schemas.errors import ConfigurationError, UnreadableRecord
 from ..schemas.ids import SubtaskId
@@ -34,12 +35,23 @@ def record_line(found: Recorded) -> dict[str, Any]:
 def checkpoint_line(job: str, checkpoint: Checkpoint, operator: str) -> dict[str, Any]:
     """What a checkpoint holds of an operator's subtasks, their inline states included."""
     snapshots = tuple(s for who, s in sorted(checkpoint.subtasks.items()) if who.operator == operator)
+    header = checkpoint.header
     return {
         "job": job,
         "checkpoint_id": checkpoint.id,
         "operator": operator,
+        "header": _text(encode(replace(header, operators=_without_states(header)))),
         "part": _text(encode(CheckpointPart(checkpoint.id, 0, operator, snapshots))),
     }
+
+
+def _without_states(header: CheckpointCompleted) -> tuple[OperatorSnapshot, ...]:
+    return tuple(replace(operator, coordinator_state=None) for operator in header.operators)
+
+
+def schema_line(job: str, used: SchemaUsed) -> dict[str, Any]:
+    """An Avro schema that events or states of the operator were written under."""
+    return {"job": job, "operator": used.operator, "subject": used.subject, "schema": used.schema}
 
 
 class Exported:
@@ -48,14 +60,22 @@ class Exported:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def checkpoint(self, checkpoint_id: int | None = None) -> CheckpointPart | None:
-        """What the file holds of that checkpoint, or of any; None where it holds none of it."""
+    def checkpoint(self, checkpoint_id: int, operator: str) -> Checkpoint | None:
+        """What the file holds of that checkpoint and operator; None where it holds none of it."""
         for number, line in self._lines():
-            if "part" in line:
-                part = self._decoded(number, line["part"])
-                if isinstance(part, CheckpointPart) and checkpoint_id in (None, part.checkpoint_id):
-                    return part
+            if "part" not in line or line.get("checkpoint_id") != checkpoint_id or line.get("operator") != operator:
+                continue
+            header, part = self._decoded(number, line.get("header")), self._decoded(number, line["part"])
+            if not isinstance(header, CheckpointCompleted) or not isinstance(part, CheckpointPart):
+                raise self._refused(number, "a checkpoint without its header or its subtasks")
+            return Checkpoint(header, {SubtaskId(operator, s.subtask): s for s in part.subtasks})
         return None
+
+    def schemas(self, operator: str) -> Iterator[tuple[str, str]]:
+        """Subject and text of each schema that the operator's events and states were written under."""
+        for _, line in self._lines():
+            if "schema" in line and line.get("operator") == operator:
+                yield str(line.get("subject")), str(line["schema"])
 
     def records(self, subtask: SubtaskId) -> Iterator[Recorded]:
         """Those of the subtask's events partition, in the order of their offsets."""

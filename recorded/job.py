@@ -7,6 +7,7 @@ from functools import cached_property
 
 from ..coordinator.client import JobClient
 from ..coordinator.protocol.history import Checkpoint, History
+from ..schemas.checkpoints import SchemaUsed
 from ..schemas.errors import JobRefused
 from ..schemas.ids import SubtaskId
 from ..schemas.topics import DEFAULT_PREFIX
@@ -40,6 +41,10 @@ class RecordedJob:
     def history(self) -> History:
         """Its checkpoint log, as it was when this was first asked for."""
         return self.client.history()
+
+    def schemas(self, operator: str) -> list[SchemaUsed]:
+        """The Avro schemas that an operator's events, states and output were written under."""
+        return [used for used in self.history.schemas.values() if used.operator == operator]
 
     @property
     def acks(self) -> Partition:

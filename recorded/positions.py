@@ -10,7 +10,7 @@ from datetime import datetime
 from ..coordinator.protocol.history import Checkpoint
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.errors import ConfigurationError, PositionUnavailable
-from ..schemas.ids import SubtaskId
+from ..schemas.ids import NO_ATTEMPT, SubtaskId
 from ..transport.ports import Partition
 from .job import ASK_TIMEOUT_S, RecordedJob
 
@@ -88,25 +88,25 @@ def needed_from(snapshot: SubtaskSnapshot) -> int:
 def from_checkpoint(job: RecordedJob, checkpoint: Checkpoint, subtasks: Iterable[SubtaskId], acks: bool) -> Begins:
     """What a checkpoint names: each subtask's ranges and position, its operator's inbox position.
 
+    A subtask that it does not hold, or that there was not before it, begins at its time, and a note says so.
     PositionUnavailable where a range of it is gone. What only stood behind the open position of an older checkpoint may
     be gone rightly (nothing restores from there): then reading begins where the log does, and a note says so.
     """
     wanted: dict[Partition, int] = {}
     ranged: dict[Partition, int] = {}
+    lacking: list[SubtaskId] = []
     for subtask in subtasks:
         snapshot = checkpoint.subtasks.get(subtask)
-        if snapshot is None:
-            raise ConfigurationError(
-                f"checkpoint {checkpoint.id} of job {job.name} has no part of {subtask}: it holds"
-                f" {', '.join(f'{o.parallelism} of {o.operator}' for o in checkpoint.header.operators)}"
-            )
+        if snapshot is None or snapshot.attempt == NO_ATTEMPT:
+            lacking.append(subtask)
+            continue
         wanted[job.events(subtask)] = needed_from(snapshot)
         if snapshot.event_ranges:
             ranged[job.events(subtask)] = needed_from(snapshot)
         operator = checkpoint.operator(subtask.operator)
         if acks and operator is not None:
             wanted[job.acks] = operator.inbox_position
-    begins = Begins({})
+    begins = _at_its_time(job, checkpoint, lacking, acks=acks and job.acks not in wanted)
     for partition, there in job.transport.offsets(wanted, ASK_TIMEOUT_S).items():
         offset = wanted[partition]
         if offset > there.end or ranged.get(partition, there.begin) < there.begin:
@@ -122,4 +122,15 @@ def from_checkpoint(job: RecordedJob, checkpoint: Checkpoint, subtasks: Iterable
                 " truncated away: a newer checkpoint stands behind them"
             )
         begins.offsets[partition] = max(offset, there.begin)
+    return begins
+
+
+def _at_its_time(job: RecordedJob, checkpoint: Checkpoint, subtasks: list[SubtaskId], acks: bool) -> Begins:
+    if not subtasks:
+        return Begins({})
+    partitions = [job.events(subtask) for subtask in subtasks] + ([job.acks] if acks else [])
+    begins = from_time(job, partitions, checkpoint.header.triggered_at_ms)
+    held = ", ".join(f"{o.parallelism} of {o.operator}" for o in checkpoint.header.operators)
+    named = ", ".join(map(str, subtasks[:8])) + (f" and {len(subtasks) - 8} more" if len(subtasks) > 8 else "")
+    begins.notes.insert(0, f"checkpoint {checkpoint.id} holds {held}: {named} from the time when it was triggered on")
     return begins

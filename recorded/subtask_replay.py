@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..coordinator.protocol.starts import start_of
 from ..schemas.checkpoints import SubtaskSnapshot
-from ..schemas.errors import ConfigurationError, JobRefused, SequenceGap
+from ..schemas.errors import ConfigurationError, JobRefused, PositionUnavailable, SequenceGap
 from ..schemas.events import EventFrame, FailoverPolicy
-from ..schemas.ids import NO_ATTEMPT, Generation, SubtaskId
+from ..schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
 from ..schemas.state import Segment
+from ..schemas.topics import TopicNames
 from ..subtask_client.api import Subtask
 from ..subtask_client.hosting import Host
 from ..subtask_client.routing import Router
@@ -23,8 +24,9 @@ from ..transport.state_storage import StateStorage
 from .dry_run import DryRun, Judged, Restore, Restored, Verdict
 from .exported import Exported
 from .job import RecordedJob
+from .parts import Part, begin_behind, part_of
 from .positions import needed_from
-from .reading import LogReading, Recorded
+from .reading import Gone, LogReading, Recorded
 
 if TYPE_CHECKING:
     from ..job import Job, Operator
@@ -100,7 +102,8 @@ def replay(
     else:
         recording = _OnTransport(source, recorded_as or job.name, job.prefix, who)
     begun = _begun(recording, who, declared.settings.on_failover, checkpoint)
-    return _Feeding(job, declared, who).feed(begun, recording.records(begun.begin), events_max)
+    feeding = _Feeding(job, declared, who, recorded_as or job.name, recording.schemas())
+    return feeding.feed(begun, recording.records(begun.begin), events_max)
 
 
 class _Recording:
@@ -110,11 +113,16 @@ class _Recording:
     first_offset: int
     end_offset: int
 
-    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
+    def part(self, checkpoint_id: int) -> Part:
         """The subtask's part of a checkpoint; ConfigurationError where there is none."""
         raise NotImplementedError
 
+    def schemas(self) -> Iterable[tuple[str, str]]:
+        """Subject and text of each Avro schema that the operator's events and states were written under."""
+        raise NotImplementedError
+
     def records(self, begin: int) -> Iterator[Recorded]:
+        """From ``begin`` on; PositionUnavailable where that is gone."""
         raise NotImplementedError
 
 
@@ -129,18 +137,20 @@ class _OnTransport(_Recording):
         self.where = str(self._partition)
         self.first_offset, self.end_offset = transport.offsets([self._partition])[self._partition]
 
-    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
+    def part(self, checkpoint_id: int) -> Part:
         try:
-            found = self._job.checkpoint(checkpoint_id).subtasks.get(self._who)
+            return part_of(self._job.name, self._job.checkpoint(checkpoint_id), self._who)
         except JobRefused as error:
             raise ConfigurationError(str(error)) from None
-        if found is None:
-            raise ConfigurationError(f"checkpoint {checkpoint_id} of job {self._job.name} has no part of {self._who}")
-        return found
+
+    def schemas(self) -> Iterable[tuple[str, str]]:
+        return [(used.subject, used.schema) for used in self._job.schemas(self._who.operator)]
 
     def records(self, begin: int) -> Iterator[Recorded]:
-        reading = LogReading(self._job.transport, {self._partition: begin}, {self._partition: self.end_offset})
-        return (found for found in reading if isinstance(found, Recorded))
+        for found in LogReading(self._job.transport, {self._partition: begin}, {self._partition: self.end_offset}):
+            if isinstance(found, Gone):
+                raise PositionUnavailable(f"{found}: begin with a newer checkpoint", self._partition)
+            yield found
 
 
 class _InFile(_Recording):
@@ -152,15 +162,17 @@ class _InFile(_Recording):
             self.first_offset = found.offset if at == 0 else self.first_offset
             self.end_offset = found.offset + 1
 
-    def snapshot(self, checkpoint_id: int) -> SubtaskSnapshot:
-        part = self._exported.checkpoint(checkpoint_id)
-        for snapshot in () if part is None else part.subtasks:
-            if (part.operator if part else "", snapshot.subtask) == self._who:
-                return snapshot
-        raise ConfigurationError(
-            f"{self.where} holds no checkpoint {checkpoint_id} of {self._who}: write it with `penstock events JOB"
-            f" {self._who.operator} --from-checkpoint {checkpoint_id} --json`"
-        )
+    def part(self, checkpoint_id: int) -> Part:
+        found = self._exported.checkpoint(checkpoint_id, self._who.operator)
+        if found is None or self._who not in found.subtasks:
+            raise ConfigurationError(
+                f"{self.where} holds no checkpoint {checkpoint_id} of {self._who}: write it with `penstock events JOB"
+                f" {self._who.operator} --from-checkpoint {checkpoint_id} --json`"
+            )
+        return part_of(self.where, found, self._who)
+
+    def schemas(self) -> Iterable[tuple[str, str]]:
+        return self._exported.schemas(self._who.operator)
 
     def records(self, begin: int) -> Iterator[Recorded]:
         return (found for found in self._exported.records(self._who) if found.offset >= begin)
@@ -168,30 +180,55 @@ class _InFile(_Recording):
 
 def _begun(recording: _Recording, who: SubtaskId, policy: FailoverPolicy, checkpoint: int | None) -> Restored:
     """The Start that has the subtask read on from the checkpoint, or from the beginning of the newest epoch."""
-    if checkpoint is not None:
-        snapshot = recording.snapshot(checkpoint)
-    else:
-        snapshot = _nothing_yet(recording, who)
-    begin, end = needed_from(snapshot), max(recording.end_offset, snapshot.event_position)
+    taken = recording.part(checkpoint) if checkpoint is not None else _nothing_yet(recording, who)
+    part = _followed(recording, taken)
+    snapshot, behind = part.snapshot, part.snapshot.event_position
+    begin, end = needed_from(snapshot), max(recording.end_offset, behind)
     if policy is FailoverPolicy.RESET:
         # Under this policy an attempt reads its predecessor's frames in ranges only: here these are one.
-        since = Segment(snapshot.event_position, end, snapshot.epoch, snapshot.generation, snapshot.attempt)
+        attempt = _first_attempt(recording, part.epoch, behind) if taken.derived else snapshot.attempt
+        since = Segment(behind, end, part.epoch, snapshot.generation, attempt)
         snapshot = replace(snapshot, event_ranges=(*snapshot.event_ranges, since))
     start = start_of(
-        Generation(snapshot.epoch, snapshot.generation + 1),
+        Generation(part.epoch, snapshot.generation + 1),
         max(snapshot.attempt, 0) + 1,
         "replay",
         checkpoint_id=checkpoint,
         snapshot=snapshot,
         policy=policy,
         next_checkpoint_id=0 if checkpoint is None else checkpoint + 1,
-        epoch_begin=begin,
+        epoch_begin=behind,
         data_positions=(),
     )
     return Restored(who, Restore.FAILOVER, start, end, replace(snapshot, event_position=begin, event_ranges=()))
 
 
-def _nothing_yet(recording: _Recording, who: SubtaskId) -> SubtaskSnapshot:
+def _followed(recording: _Recording, part: Part) -> Part:
+    """The same with its position where its epoch's events begin; PositionUnavailable where that is gone."""
+    if not part.derived:
+        return part
+    first = recording.first_offset
+    behind = begin_behind(part, recording.records(first), first, recording.end_offset)
+    if behind < first:
+        raise PositionUnavailable(
+            f"{recording.where} begins at offset {first}, and what epoch {part.epoch} sent first stood below: begin"
+            " with a newer checkpoint"
+        )
+    follows = replace(part.snapshot, event_position=behind)
+    if not follows.event_ranges:
+        follows = replace(follows, epoch=part.epoch, handled_through=0)
+    return replace(part, snapshot=follows)
+
+
+def _first_attempt(recording: _Recording, epoch: int, begin: int) -> int:
+    """The attempt that the epoch's events were sent to first."""
+    for found in recording.records(begin):
+        if isinstance(found.record, EventFrame) and found.record.epoch == epoch:
+            return found.record.attempt
+    return NO_ATTEMPT
+
+
+def _nothing_yet(recording: _Recording, who: SubtaskId) -> Part:
     """What a checkpoint would say that had been taken before the first event of the newest epoch."""
     first: tuple[int, EventFrame] | None = None
     for found in recording.records(recording.first_offset):
@@ -206,25 +243,31 @@ def _nothing_yet(recording: _Recording, who: SubtaskId) -> SubtaskSnapshot:
                 f"{recording.where} begins with event {first[1].sequence} of epoch {epoch}, so what {who} was sent"
                 " before it is missing: name a checkpoint to begin with, checkpoint=N"
             )
-    return SubtaskSnapshot(who.index, attempt, epoch, 0, 0, None, offset, (), 0, 0, (), False)
+    snapshot = SubtaskSnapshot(who.index, attempt, epoch, 0, 0, None, offset, (), 0, 0, (), False)
+    return Part(NO_CHECKPOINT, snapshot, epoch)
 
 
 class _Feeding:
     """One object of the user's, hosted as an attempt's is."""
 
-    def __init__(self, job: Job, operator: Operator, who: SubtaskId) -> None:
+    def __init__(
+        self, job: Job, operator: Operator, who: SubtaskId, recorded_as: str, schemas: Iterable[tuple[str, str]]
+    ) -> None:
         self._job, self._operator, self._who = job, operator, who
         self._made: list[Subtask] = []
         self._sent: list[Any] = []
         self._emitted: list[Emitted] = []
         settings = job.settings
         self._router = Router(settings.graph, who, operator.keys, settings.max_parallelism)
+        names = TopicNames(job.prefix, recorded_as)
         self._host = Host(
             settings, who, self._make, codec=operator.codec, state_codec=operator.state_codec,
-            input_codecs=operator.input_codecs, storage=StateStorage(settings.state_storage, settings.topics.root),
+            input_codecs=operator.input_codecs, storage=StateStorage(settings.state_storage, names.root),
             send=lambda event: self._sent.append(operator.codec.decode(event)), emit=self._emit,
             log=logging.LoggerAdapter(_logger, {}),
         )  # fmt: skip
+        for subject, schema in schemas:
+            self._host.learn(who.operator, subject, schema)
 
     def _make(self) -> Subtask:
         made = self._operator.subtask()
