@@ -90,12 +90,34 @@ class JobClient:
 
     def running(self, within_s: float = 5.0) -> bool:
         """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended."""
+        return self._at_work(within_s) is not None
+
+    def require_layout(self, parallelism: Mapping[str, int]) -> None:
+        """Raises JobRefused where a coordinator is at work that has other numbers of subtasks, by operator.
+
+        For whoever is about to begin a run: it would send those tasks away, and before them the ones that run.
+        """
+        status = self._at_work(5.0)
+        there = {} if status is None else {o.operator: o.parallelism for o in status.operators}
+        changed = [name for name, count in parallelism.items() if there.get(name, count) != count]
+        if changed:
+            told = ", ".join(
+                f"{there[name]} subtasks of operator {name} (here: {parallelism[name]})" for name in changed
+            )
+            raise JobRefused(
+                f"the coordinator of job {self.topics.job} that is at work has {told}: it would tell the tasks of this"
+                " run to leave, and those that run now before them. Start it with this job file first"
+            )
+
+    def _at_work(self, within_s: float) -> JobStatus | None:
+        """What a coordinator has told in the last ``within_s`` seconds, unless it has ended."""
         status = self.status()
-        return (
+        at_work = (
             status is not None
             and status.state in ("starting", "running", "failing-over")
             and (time.time() * 1000 - status.at_ms < within_s * 1000)
         )
+        return status if at_work else None
 
     def standbys(self) -> int | None:
         """How many coordinators were started with ``--standby`` and run, the one at work included; None: not told."""

@@ -102,6 +102,8 @@ def _started(
     if coordinated_here:
         check_may_start(plan.settings, transport, options.restore, options.restore_checkpoint, job.coordinators)
     client = JobClient(transport, job.name, job.prefix)
+    if not coordinated_here:
+        client.require_layout(plan.settings.parallelism)
     client.announce_run(plan.run)
     silent = _Silent()
     service = _service(job, transport, options, silent) if coordinated_here else None

@@ -50,6 +50,19 @@ def test_what_a_coordinator_that_was_frozen_says_behind_its_successor_is_not_the
         assert (newest.epoch, newest.state) == (8, "running")
 
 
+def test_a_run_of_another_parallelism_is_refused_while_a_coordinator_is_at_work_that_would_send_it_away() -> None:
+    plan = Plan()
+    with started(plan, parallelism=2) as running:
+        wait_status(running, lambda s: s.state == "running")
+        running.client.require_layout({"op": 2, "new": 7})
+        match = r"has 2 subtasks of operator op \(here: 3\): .* Start it with this job file first"
+        with pytest.raises(JobRefused, match=match):
+            running.client.require_layout({"op": 3})
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        running.wait(PATIENCE_S)
+        running.client.require_layout({"op": 3})
+
+
 def test_a_job_that_stopped_is_not_running() -> None:
     """Section 3."""
     plan = Plan()
