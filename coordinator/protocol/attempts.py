@@ -18,6 +18,8 @@ from .starts import handled_before, start_of
 from .state import Attempt, JobState, OwedStop, Phase, Slot, SlotPhase, WaitingHello
 from .stream import EventStream
 
+OTHER_LAYOUT = "hello-of-another-layout"
+
 
 def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     """An instance asks for its Start. The newest Hello of the newest run wins."""
@@ -25,7 +27,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if not may_be_answered(job, hello):
         return job.drop("hello-of-unknown-subtask")
     if is_of_another_layout(job, hello):
-        job.drop("hello-of-another-layout")
+        job.drop(OTHER_LAYOUT)
         return stop(job, offset, hello, why_not(job, hello))
     if job.run is None or hello.run != job.run[0] or job.settings.batches:
         job.drop("hello-of-another-run")

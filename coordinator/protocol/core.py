@@ -384,11 +384,13 @@ def _registered_in_time(job: JobState) -> bool:
             return False
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         total = len(job.settings.subtasks())
+        why = "each needs a task slot of its own; give the cluster more slots, or lower the parallelism"
+        if job.statistics.dropped[attempts.OTHER_LAYOUT]:
+            why = "tasks of another parallelism were told to leave; start the coordinator and the tasks with the same"
         job.due_end = (
             Ending.FAILED,
             f"only {total - len(missing)} of {total} subtasks registered within {job.settings.start_timeout:g} s"
-            f" (missing: {names}): each needs a task slot of its own; give the cluster more slots, or lower the"
-            " parallelism",
+            f" (missing: {names}): {why}",
         )
         return True
     return False

@@ -402,6 +402,8 @@ def _run_epoch(job: JobState) -> None:
     attempts.reset_spare(job)
     attempts.stop_again(job)
     for stranger in job.strangers:
+        if attempts.is_of_another_layout(job, stranger.hello):
+            job.drop(attempts.OTHER_LAYOUT)
         attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
     for superseded, newer in job.superseded:
         attempts.stop_superseded(job, superseded.offset, superseded.hello, newer)

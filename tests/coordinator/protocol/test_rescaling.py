@@ -380,9 +380,11 @@ def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -
     script = running(2)
     script.checkpoint()
     script.write(Hello("op", 0, "run-1", "nonce", "task", "host", parallelism=2))
-    script.restart(job_settings(op(3)))
+    script.restart(job_settings(op(3), start_timeout=5.0))
     assert [r.nonce for r in script.appended(S0) if isinstance(r, Stop)] == ["nonce"]
     assert not script.job.hellos
+    script.live(7)
+    assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
 
 
 def test_a_hello_that_does_not_say_its_parallelism_is_answered_as_before() -> None:
