@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
+from heapq import nsmallest
 
 from ..schemas.codec import encode
 from ..schemas.ids import NO_ATTEMPT, SubtaskId
@@ -23,8 +24,10 @@ from .protocol import checkpoints
 from .protocol.state import JobState, Left, Phase, Slot, SlotPhase
 from .protocol.timeline import CHECKPOINTS_TIMED, Failover, Over, Times
 
-SUBTASKS_TOLD = 200
-"""Of each operator, where a record cannot hold them all."""
+SUBTASKS_TOLD = 1_000
+"""A record names so many: it is written each second, and whoever looks reads the last minutes of them."""
+OPERATORS_SUBTASKS_TOLD = 200
+"""Of each operator, where a record does not name them all."""
 CAUSE_CHARS = 500
 FAILED_TOLD = 8
 
@@ -41,7 +44,7 @@ _STATES = {
 
 def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobStatus:
     """What the coordinator knows now. ``state`` and ``cause`` override what follows from its phase."""
-    statistics = job.statistics
+    statistics, slots = job.statistics, _slots(job)
     return JobStatus(
         job=job.settings.name,
         instance=job.instance,
@@ -59,19 +62,26 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         last_failure=statistics.last_failure,
         dropped=dict(statistics.dropped),
         pending=_pending(job),
-        operators=tuple(_operator(job, operator) for operator in job.settings.operators),
+        operators=tuple(_operator(job, operator, slots[operator.name]) for operator in job.settings.operators),
         checkpoints=_checkpoints(job),
         failovers=tuple(_failover(job, failover) for failover in job.timeline.failovers),
     )
 
 
 def encoded(status: JobStatus, bytes_max: int) -> bytes:
-    """In a record of at most so many bytes: thousands of subtasks do not fit one. Their totals always stand in it."""
-    for kept in (None, SUBTASKS_TOLD, 0):
-        record = encode(status if kept is None else with_subtasks(status, kept))
+    """In a record of at most so many bytes, which names those subtasks that there is room for. Totals are of all."""
+    for kept in (_room(status), 0):
+        record = encode(with_subtasks(status, kept))
         if len(record) <= bytes_max:
             break
     return record
+
+
+def _room(status: JobStatus) -> int:
+    """How many subtasks of each operator a record names."""
+    if sum(operator.parallelism for operator in status.operators) <= SUBTASKS_TOLD:
+        return SUBTASKS_TOLD
+    return max(1, min(OPERATORS_SUBTASKS_TOLD, SUBTASKS_TOLD // len(status.operators)))
 
 
 def with_subtasks(status: JobStatus, kept: int) -> JobStatus:
@@ -79,13 +89,16 @@ def with_subtasks(status: JobStatus, kept: int) -> JobStatus:
     return replace(
         status,
         operators=tuple(
-            replace(
-                operator,
-                subtasks=tuple(sorted(sorted(operator.subtasks, key=_notable)[:kept], key=lambda s: s.subtask)),
-            )
-            for operator in status.operators
+            replace(operator, subtasks=looked_for_first(operator.subtasks, kept)) for operator in status.operators
         ),
     )
+
+
+def looked_for_first(subtasks: tuple[SubtaskStatus, ...], kept: int) -> tuple[SubtaskStatus, ...]:
+    """At most so many of them, in their order: those that are not there, or held up, before the others."""
+    if len(subtasks) <= kept:
+        return subtasks
+    return tuple(sorted(nsmallest(kept, subtasks, _notable), key=lambda s: s.subtask))
 
 
 def _notable(s: SubtaskStatus) -> tuple[bool, bool, float, int, int]:
@@ -104,58 +117,69 @@ def _pending(job: JobState) -> tuple[PendingStatus, ...]:
     return tuple(shown)
 
 
-def _operator(job: JobState, operator: OperatorSettings) -> OperatorStatus:
-    slots = {} if job.epoch is None else job.epoch.slots
-    shown = [_subtask(job, slot) for subtask, slot in slots.items() if subtask.operator == operator.name]
+def _slots(job: JobState) -> dict[str, list[Slot]]:
+    """By operator; none where there is no epoch."""
+    found = defaultdict[str, list[Slot]](list)
+    for subtask, slot in () if job.epoch is None else job.epoch.slots.items():
+        found[subtask.operator].append(slot)
+    return found
+
+
+def _operator(job: JobState, operator: OperatorSettings, slots: list[Slot]) -> OperatorStatus:
+    shown = tuple([_subtask(job, slot) for slot in slots])
     held_bytes = 0 if job.epoch is None else job.epoch.held_bytes[operator.name]
-    absent = max(0, operator.parallelism - len(shown))
-    totals = replace(totals_of(shown), held_bytes=held_bytes)
-    totals = replace(totals, absent=totals.absent + absent)
-    return OperatorStatus(operator.name, operator.parallelism, operator.on_failover.value, tuple(shown), totals)
+    totals = replace(totals_of(shown, operator.parallelism), held_bytes=held_bytes)
+    return OperatorStatus(operator.name, operator.parallelism, operator.on_failover.value, shown, totals)
 
 
-def totals_of(subtasks: Sequence[SubtaskStatus]) -> SubtaskTotals:
-    """What they come to together, but for the bytes held, which none of them tells."""
-    phases = Counter(s.phase for s in subtasks)
+def totals_of(subtasks: Iterable[SubtaskStatus], parallelism: int) -> SubtaskTotals:
+    """What they come to together, but for the bytes held, which none of them tells. Who is not named is absent."""
+    phases = {"absent": 0, "waiting": 0, "running": 0, "finished": 0}
+    closed = sent = handled = held = received = failures = 0
+    for s in subtasks:
+        phases[s.phase] = phases.get(s.phase, 0) + 1
+        closed += s.gateway != "open"
+        sent += s.sent
+        handled += s.handled
+        held += s.held
+        received += s.received
+        failures += s.failures
     return SubtaskTotals(
-        absent=phases["absent"],
-        waiting=phases["waiting"],
-        running=phases["running"],
-        finished=phases["finished"],
-        closed=sum(s.gateway != "open" for s in subtasks),
-        sent=sum(s.sent for s in subtasks),
-        handled=sum(s.handled for s in subtasks),
-        held=sum(s.held for s in subtasks),
-        held_bytes=0,
-        received=sum(s.received for s in subtasks),
-        failures=sum(s.failures for s in subtasks),
-    )
+        absent=phases["absent"] + max(0, parallelism - sum(phases.values())),
+        waiting=phases["waiting"], running=phases["running"], finished=phases["finished"], closed=closed, sent=sent,
+        handled=handled, held=held, held_bytes=0, received=received, failures=failures,
+    )  # fmt: skip
 
 
 def _subtask(job: JobState, slot: Slot) -> SubtaskStatus:
-    attempt, stream, waiting = slot.attempt, slot.stream, job.hellos.get(slot.subtask)
-    phase = {SlotPhase.LIVE: "running", SlotPhase.DONE: "finished", SlotPhase.ABSENT: "absent"}[slot.phase]
-    if phase == "absent" and waiting is not None:
-        phase = "waiting"
-    left = job.left.get(slot.subtask) if phase == "absent" else None
-    known = attempt or left
-    host = left.host if left is not None else ""
-    if (answered := attempt or waiting) is not None:
-        host = answered.hello.host
+    """Of ten thousand, each second, on the coordinator's own thread."""
+    subtask, attempt, stream, gateway = slot.subtask, slot.attempt, slot.stream, slot.gateway
+    phase, host, step, seen_at = "running", "", "", None
+    if attempt is not None:
+        host, step, seen_at = attempt.hello.host, attempt.step, attempt.seen_at
+    elif slot.phase is SlotPhase.DONE:
+        phase = "finished"
+    elif (waiting := job.hellos.get(subtask)) is not None:
+        phase, host = "waiting", waiting.hello.host
+    else:
+        phase = "absent"
+        if (left := job.left.get(subtask)) is not None:
+            host, step, seen_at = left.host, _awaited(job, left), left.seen_at
+    closed = gateway.closed
     return SubtaskStatus(
-        subtask=slot.subtask.index,
-        attempt=NO_ATTEMPT if attempt is None else attempt.id,
-        phase=phase,
-        host=host,
-        gateway=("closed for " + ", ".join(map(str, slot.gateway.closed))) if slot.gateway.closed else "open",
-        sent=0 if stream is None else stream.appended_through,
-        handled=0 if stream is None else stream.handled_through,
-        held=slot.gateway.held_events,
-        received=slot.events_received,
-        failures=job.statistics.failures[slot.subtask],
-        step=attempt.step if attempt is not None else "" if left is None else _awaited(job, left),
-        silent_s=0.0 if known is None else max(0.0, job.clock.seconds - known.seen_at),
-        since_s=max(0.0, job.now - slot.since),
+        subtask.index,
+        NO_ATTEMPT if attempt is None else attempt.id,
+        phase,
+        host,
+        "closed for " + ", ".join(map(str, closed)) if closed else "open",
+        0 if stream is None else stream.appended_through,
+        0 if stream is None else stream.handled_through,
+        gateway.held_events if closed else 0,
+        slot.events_received,
+        job.statistics.failures.get(subtask, 0),
+        step,
+        0.0 if seen_at is None else max(0.0, job.clock.seconds - seen_at),
+        max(0.0, job.now - slot.since),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from heapq import nsmallest
 
 from ...schemas.acks import CheckpointAck, CheckpointDecline
 from ...schemas.checkpoints import (
@@ -41,6 +42,7 @@ from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
 from .timeline import Over
 
 WAITS_FOR_SPARK = "Spark to commit its batch"
+WAITS_NAMED = 8
 IDS_RESERVED = 100
 """How many checkpoint ids an epoch reserves ahead of use."""
 
@@ -475,14 +477,15 @@ def waits_for(job: JobState, pending: Pending) -> str:
         return f"the coordinator of {names} to complete its checkpoint future"
     if pending.step is Step.PREPARED:
         return WAITS_FOR_SPARK
-    waits = []
-    for subtask in sorted(pending.required - set(pending.acks)):
+    waits, lacking = [], pending.required.difference(pending.acks)
+    for subtask in nsmallest(WAITS_NAMED, lacking):
         attempt = job.current.slots[subtask].attempt
         if attempt is None:
             waits.append(f"{subtask} (no attempt)")
         else:
             waits.append(f"{subtask} (attempt {attempt.id}: {attempt.step}, for {attempt.step_age_ms / 1000:.1f} s)")
+    if len(lacking) > len(waits):
+        waits.append(f"and {len(lacking) - len(waits)} more subtasks")
     if pending.storing:
         waits.append(f"coordinator state of {', '.join(sorted(pending.storing))} on its way to storage")
-    shown = waits[:8] + ([f"and {len(waits) - 8} more"] if len(waits) > 8 else [])
-    return ", ".join(shown) or "its commit"
+    return ", ".join(waits) or "its commit"

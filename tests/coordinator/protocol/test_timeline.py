@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from penstock.coordinator.protocol import timeline
 from penstock.coordinator.protocol.inputs import CoordinatorRaised
-from penstock.coordinator.status import CAUSE_CHARS, SUBTASKS_TOLD, encoded, job_status
-from penstock.schemas.codec import decode, encode
+from penstock.coordinator.status import CAUSE_CHARS, OPERATORS_SUBTASKS_TOLD, SUBTASKS_TOLD, encoded, job_status
+from penstock.schemas.codec import decode
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.settings import OperatorSettings
 from penstock.schemas.status import CheckpointStatus, FailoverStatus, JobStatus, SubtaskTimes
@@ -134,20 +134,50 @@ def test_the_cause_of_a_failover_is_cut_to_a_bounded_length() -> None:
     assert len(failovers_of(script)[0].cause) == CAUSE_CHARS
 
 
-def test_a_status_of_thousands_fits_a_record_with_its_totals_and_those_in_trouble() -> None:
+def test_a_record_of_thousands_has_their_totals_and_names_those_in_trouble() -> None:
+    """However much room there is: it is written each second, and whoever looks reads the last minutes of them."""
     status = job_status(Script.running().job)
     (operator,) = status.operators
     subtasks = tuple(replace(operator.subtasks[0], subtask=i, step="in process") for i in range(10_000))
     subtasks = (*subtasks[:5_000], replace(subtasks[5_000], phase="absent"), *subtasks[5_001:])
     large = replace(status, operators=(replace(operator, parallelism=10_000, subtasks=subtasks),))
-    assert len(encode(large)) > 500_000
-    assert decode(encoded(large, 2_000_000)) == large
-    fitted = decode(encoded(large, 500_000))
-    assert isinstance(fitted, JobStatus)
-    (told,) = fitted.operators
-    assert len(told.subtasks) == SUBTASKS_TOLD and told.parallelism == 10_000 and told.totals == operator.totals
+    record = encoded(large, 100_000_000)
+    assert len(record) < 50_000
+    (told,) = statuses_in(record).operators
+    assert len(told.subtasks) == OPERATORS_SUBTASKS_TOLD and told.parallelism == 10_000
+    assert told.totals == operator.totals
     assert [s.subtask for s in told.subtasks if s.phase == "absent"] == [5_000]
-    assert decode(encoded(large, 1_000)).operators[0].subtasks == ()  # type: ignore[union-attr]
+    assert list(told.subtasks) == sorted(told.subtasks, key=lambda s: s.subtask)
+    assert statuses_in(encoded(large, 1_000)).operators[0].subtasks == ()
+
+
+def test_a_record_names_everybody_of_a_job_that_is_not_so_large_and_some_of_each_of_many_operators() -> None:
+    status = job_status(Script.running().job)
+    (operator,) = status.operators
+
+    def of(operators: int, parallelism: int) -> JobStatus:
+        subtasks = tuple(replace(operator.subtasks[0], subtask=i) for i in range(parallelism))
+        told = replace(operator, parallelism=parallelism, subtasks=subtasks)
+        return replace(status, operators=(told,) * operators)
+
+    assert statuses_in(encoded(of(1, SUBTASKS_TOLD), 1_000_000)) == of(1, SUBTASKS_TOLD)
+    many = statuses_in(encoded(of(100, 100), 1_000_000))
+    assert {len(told.subtasks) for told in many.operators} == {SUBTASKS_TOLD // 100}
+
+
+def statuses_in(record: bytes) -> JobStatus:
+    status = decode(record)
+    assert isinstance(status, JobStatus)
+    return status
+
+
+def test_of_many_that_a_checkpoint_waits_for_some_are_named_and_the_others_counted() -> None:
+    script = Script.running(OperatorSettings("op", 20))
+    n = script.trigger()
+    script.read(script.task(S0).ack(n))
+    (pending,) = job_status(script.job).pending
+    assert pending.waits_for.startswith("op/1 (attempt") and "op/8 (attempt" in pending.waits_for
+    assert pending.waits_for.endswith(", and 11 more subtasks")
 
 
 def test_one_that_finishes_while_a_checkpoint_is_under_way_is_told_as_safe() -> None:
