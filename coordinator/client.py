@@ -20,8 +20,10 @@ from . import restorable
 from .following import StatusFollower
 from .opening import read_log
 from .protocol.history import History
+from .protocol.standby import AT_WORK, ENDED
 
-_ENDED = ("finished", "stopped", "failed")
+LISTEN_S = 3.0
+"""A coordinator tells its status each second."""
 STATUS_LOOK_BACK = 200
 """How many records of the status topic are searched for the newest status."""
 
@@ -89,7 +91,10 @@ class JobClient:
         return restorable.look(self._transport, self.topics)
 
     def running(self, within_s: float = 5.0) -> bool:
-        """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended."""
+        """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended.
+
+        Its clock may be another than this one: one that does not say so is listened for.
+        """
         return self._at_work(within_s) is not None
 
     def require_layout(self, parallelism: Mapping[str, int]) -> None:
@@ -110,14 +115,24 @@ class JobClient:
             )
 
     def _at_work(self, within_s: float) -> JobStatus | None:
-        """What a coordinator has told in the last ``within_s`` seconds, unless it has ended."""
+        """What a coordinator has told in the last ``within_s`` seconds, or tells now, unless it has ended."""
         status = self.status()
-        at_work = (
-            status is not None
-            and status.state in ("starting", "running", "failing-over")
-            and (time.time() * 1000 - status.at_ms < within_s * 1000)
-        )
-        return status if at_work else None
+        if status is not None and status.state in AT_WORK and abs(time.time() - status.at_ms / 1000) >= within_s:
+            status = self._heard()
+        return status if status is not None and status.state in AT_WORK else None
+
+    def _heard(self) -> JobStatus | None:
+        """What a coordinator tells next, if it does so soon."""
+        reader = self._transport.reader({self._status: self._transport.offsets([self._status])[self._status].end})
+        try:
+            deadline = time.monotonic() + LISTEN_S
+            while (left := deadline - time.monotonic()) > 0:
+                for record in reader.poll(left):
+                    if isinstance(heard := _readable(record), JobStatus):
+                        return heard
+        finally:
+            reader.close()
+        return None
 
     def standbys(self) -> int | None:
         """How many coordinators were started with ``--standby`` and run, the one at work included; None: not told."""
@@ -163,7 +178,7 @@ class JobClient:
                     found = _readable(record)
                     if isinstance(found, CommandReply) and found.command == command.command:
                         return found
-                    if isinstance(found, JobStatus) and found.state in _ENDED:  # replies stand before it
+                    if isinstance(found, JobStatus) and found.state in ENDED:  # replies stand before it
                         raise JobError(
                             f"job {self.topics.job} ended before it answered {kind.value!r}:"
                             f" {found.state}, {found.cause}"

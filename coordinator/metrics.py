@@ -18,7 +18,7 @@ from ..schemas.status import JobStatus, SubtaskStatus
 Numbers = Callable[[], Mapping[str, Mapping[str, float]]]
 """The users' own numbers, by operator and name: ``CoordinatorRuntime.numbers``."""
 
-STATES = ("starting", "running", "failing-over", "finished", "stopped", "failed", "fenced")
+STATES = ("starting", "running", "failing-over", "finished", "stopped", "failed", "left", "fenced")
 
 _JOB_COUNTERS: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
     "checkpoints_completed": ("Checkpoints completed.", lambda s: s.checkpoints_completed),

@@ -12,8 +12,9 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 from typing import assert_never
 
 from ..schemas.codec import encode
@@ -190,9 +191,8 @@ class CoordinatorRuntime:
                 if self._outcome is not None:
                     return self._outcome
             self._timers.run_due()
-            deadline = self._core.deadline()
-            if deadline is not None and time.monotonic() >= deadline:
-                self._feed(inputs.Tick())
+            if time.monotonic() >= min(self._core.deadline() or inf, self._status_at):
+                self._feed(inputs.Tick())  # a status, too, is told of now
             for host in self._hosts.values():
                 host.guard("on_writable", host.call_writable)
             self._tell_status()
@@ -445,7 +445,8 @@ class CoordinatorRuntime:
             self._publish(job_status(self._core.job))
 
     def _publish(self, status: JobStatus) -> None:
-        self._status = status
+        """With the wall clock as it is: that of the core's times was read when the instance began."""
+        self._status = status = replace(status, at_ms=round(1000 * time.time()))
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             _logged(self.options.on_status, status)

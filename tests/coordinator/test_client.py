@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -11,9 +13,11 @@ from penstock.coordinator.client import JobClient, list_jobs, statuses
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
+from penstock.schemas.status import JobStatus
 from penstock.testing.local import LocalJob
-from penstock.transport.memory import MemoryBroker, MemoryTransport
+from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import Partition
+from tests.dashboard.statuses import status
 
 from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
 
@@ -61,6 +65,57 @@ def test_a_run_of_another_parallelism_is_refused_while_a_coordinator_is_at_work_
         assert running.client.stop(timeout_s=PATIENCE_S).accepted
         running.wait(PATIENCE_S)
         running.client.require_layout({"op": 3})
+
+
+class Telling(MemoryTransport):
+    """A coordinator that tells something as soon as somebody listens."""
+
+    tells: JobStatus | None = None
+
+    def reader(self, positions: Mapping[Partition, int]) -> MemoryReader:
+        reader = super().reader(positions)
+        if self.tells is not None:
+            tell(self, self.tells)
+        return reader
+
+
+def tell(transport: MemoryTransport, status: JobStatus) -> None:
+    writer = transport.writer()
+    writer.append(Partition(JobClient(transport, "job").topics.status, 0), encode(status))
+    assert writer.flush(PATIENCE_S)
+    writer.close()
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_coordinator_whose_clock_is_wrong_is_running_where_it_is_heard(
+    monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """Its topics would be deleted under it, or those of one that died not for an hour."""
+    monkeypatch.setattr("penstock.coordinator.client.LISTEN_S", 0.1)
+    transport = Telling(MemoryBroker())
+    transport.create_topics(make_job(Plan()).settings.topic_specs)
+    client, wrong = JobClient(transport, "job"), status(at_ms=round(1000 * (time.time() + 3600 * hours)))
+    tell(transport, wrong)
+    assert not client.running()
+    transport.tells = wrong
+    assert client.running()
+    with pytest.raises(JobRefused, match="is running: stop it first"):
+        client.purge()
+    transport.tells = replace(wrong, state="stopped")
+    assert not client.running()
+
+
+def test_a_status_is_of_now_also_where_nothing_happens() -> None:
+    """Back-off and heartbeats may take longer than whoever looks believes that a coordinator is there."""
+    plan = Plan()
+    job = make_job(plan, interval=None)
+    job.heartbeat_interval, job.heartbeat_timeout = 600.0, 1800.0
+    with run(job, subtasks=False) as running:
+        first = wait_status(running, lambda s: s.state == "running")
+        later = wait_status(running, lambda s: s.at_ms >= first.at_ms + 300)
+        (before,), (after,) = first.operators[0].subtasks, later.operators[0].subtasks
+        assert after.since_s >= before.since_s + 0.2
+        assert abs(later.at_ms - 1000 * time.time()) < 5_000
 
 
 def test_a_job_that_stopped_is_not_running() -> None:
