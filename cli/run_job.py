@@ -66,16 +66,18 @@ def run(
     console.say(f"starting Spark with {slots} task slots; Kafka at {where.bootstrap}")
 
     from .. import spark_integration  # loads pyspark, after everything that can be refused without it
-    from .watching import follow, spark_session
+    from .watching import Running, follow, spark_session
 
+    running = Running()
     with (
         console.stdout_kept(),
+        metrics_served(metrics_port, running.status, console.say, running.numbers),
+        dashboard_served(dashboard_port, running.status, console.say),
         spark_session(slots, f"penstock {job.name}") as spark,
         spark_integration.run(
             spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
         ) as handle,
-        metrics_served(metrics_port, handle.status, console.say, handle.numbers),
-        dashboard_served(dashboard_port, handle.status, console.say),
+        running.told(handle),
         Display(console) as display,
     ):
         result = follow(handle, display)

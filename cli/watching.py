@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..schemas.status import JobStatus
 from ..spark_integration import JobHandle, JobResult, local_session
 from .display import Display
 from .exits import Exit
@@ -17,6 +18,30 @@ _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.15
 STOP_TIMEOUT_S = 60.0
+
+
+class Running:
+    """What is told of a run by pages that are served from before it begins until behind its end."""
+
+    def __init__(self) -> None:
+        self._handle: JobHandle | None = None
+
+    @contextmanager
+    def told(self, handle: JobHandle) -> Iterator[None]:
+        """It is told of while the body runs."""
+        self._handle = handle
+        try:
+            yield
+        finally:
+            self._handle = None
+
+    def status(self) -> JobStatus | None:
+        handle = self._handle
+        return None if handle is None else handle.status()
+
+    def numbers(self) -> dict[str, dict[str, float]]:
+        handle = self._handle
+        return {} if handle is None else handle.numbers()
 
 
 @contextmanager

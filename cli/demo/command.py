@@ -157,7 +157,7 @@ class _Run:
 
     def on(self, where: Connection, console: Console) -> Outcome:
         from ... import spark_integration  # loads pyspark
-        from ..watching import follow, spark_session
+        from ..watching import Running, follow, spark_session
 
         work = self.work
         job = demo_job(
@@ -172,14 +172,16 @@ class _Run:
         )
         options = CoordinatorOptions(restore=Restore.FRESH, status_interval_s=STATUS_EVERY_S)
         console.say(f"starting Spark with {self.subtasks} task slots")
+        running = Running()
         with (
+            metrics_served(self.metrics_port, running.status, console.say, running.numbers),
+            dashboard_served(self.dashboard_port, running.status, console.say),
             spark_session(self.subtasks, f"penstock {self.name}") as spark,
             Display(console) as display,
             spark_integration.run(
                 spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
             ) as handle,
-            metrics_served(self.metrics_port, handle.status, display.say, handle.numbers),
-            dashboard_served(self.dashboard_port, handle.status, display.say),
+            running.told(handle),
         ):
             display.say(f"job {self.name}: {self.subtasks} subtasks, checkpoints every 0.5 s")
             injector = Injector(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.cli.dashboard import dashboard_served
 from penstock.cli.exits import Exit, UsageError
 from penstock.testing import LocalJob
+from penstock.transport.memory import MemoryBroker, MemoryTransport
 from tests.coordinator.jobs import wait_until
 from tests.dashboard.statuses import status
 
@@ -79,6 +81,23 @@ def test_a_coordinators_own_page_shows_its_status_while_it_runs() -> None:
         assert wait_until(lambda: shown(url)["view"], "its status")["job"] == "flights"
     with pytest.raises(OSError, match="refused"):
         shown(url)
+
+
+@pytest.mark.parametrize("option", ["--dashboard-port", "--metrics-port"])
+def test_a_taken_port_is_refused_before_spark_is_started(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    transport = MemoryTransport(MemoryBroker())
+    where = SimpleNamespace(bootstrap="in memory", client_settings={}, transport=lambda: transport)
+    monkeypatch.setattr("penstock.cli.run_job.connection", lambda *_, **__: where)
+    monkeypatch.setattr("penstock.cli.watching.local_session", lambda *_, **__: pytest.fail("Spark was started"))
+    file = tmp_path / "served.py"
+    file.write_text(JOB_FILE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ran = cli("run", file, option, port)
+    assert ran.code == Exit.USAGE
+    assert str(port) in ran.err and "Address already in use" in ran.err
 
 
 @pytest.mark.kafka
