@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..coordinator.client import JobClient
-from ..dashboard.model import ENDED
+from ..coordinator.protocol.standby import ENDED
 from ..schemas.status import CommandReply
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client

@@ -10,8 +10,11 @@ import typer
 from rich.table import Table
 
 from ..coordinator.client import JobClient
+from ..coordinator.following import Heard
+from ..coordinator.protocol.standby import ENDED
 from ..dashboard import model
-from ..dashboard.model import ENDED, History
+from ..dashboard.model import History
+from ..schemas.errors import BrokerUnreachable
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
@@ -22,6 +25,7 @@ from .plain import checkpoint_row, plain
 from .status_view import StatusDisplay
 
 LOOK_EVERY_S = 0.5
+CATCH_UP_S = 30.0
 
 
 def status(
@@ -62,21 +66,29 @@ def status(
 
 def _watch(client: JobClient, console: Console) -> None:
     """Until the job has ended; what it has told in the minutes before counts for the rates."""
-    history = History()
+    history, away = History(), False
     with client.follow() as follower, StatusDisplay(console) as display:
-        while not follower.caught_up:
-            for status in follower.poll(LOOK_EVERY_S):
-                history.see(status)
-        news = [] if history.newest is None else [history.newest]
+        until = time.monotonic() + CATCH_UP_S
+        while not follower.caught_up and time.monotonic() < until:
+            for heard in follower.poll(LOOK_EVERY_S):
+                history.see(*heard)
+        news = [] if history.newest is None else [Heard(history.newest, history.heard_ms)]
+        looked_ms = _now_ms()
         while True:
             if console.as_json:
-                for status in news:
-                    console.data(told(status))
-            elif (view := history.view(round(1000 * time.time()))) is not None:
+                for heard in news:
+                    console.data(told(heard.status, (looked_ms - heard.at_ms) / 1000))
+            elif (view := history.view(looked_ms)) is not None:
                 display.show(view)
             if history.newest is not None and history.newest.state in ENDED:
                 return
-            news = [status for status in follower.poll(LOOK_EVERY_S) if history.see(status)]
+            try:
+                news, away = [heard for heard in follower.poll(LOOK_EVERY_S) if history.see(*heard)], False
+                looked_ms = _now_ms()
+            except BrokerUnreachable as error:  # nobody is gone because of it
+                if not away:
+                    console.say(f"the job cannot be looked at, trying again: {error}")
+                news, away = [], True
 
 
 def checkpoints(
@@ -121,16 +133,21 @@ def checkpoints(
 
 def state_of(status: JobStatus) -> str:
     """Its state; "gone" where it says that it runs, and has not said so for a while."""
-    return model.state_of(status, 1000 * time.time())
+    return model.state_of(status, _age_s(status))
 
 
-def told(status: JobStatus) -> dict[str, object]:
-    """The status for programs."""
-    return {**plain(status), "age_s": round(_age_s(status), 3), "gone": state_of(status) == "gone"}
+def told(status: JobStatus, age_s: float | None = None) -> dict[str, object]:
+    """The status for programs; so old, or as old as it says."""
+    age_s = _age_s(status) if age_s is None else max(0.0, age_s)
+    return {**plain(status), "age_s": round(age_s, 3), "gone": model.state_of(status, age_s) == "gone"}
 
 
 def _age_s(status: JobStatus) -> float:
-    return model.age_s(status, 1000 * time.time())
+    return model.age_s(status, _now_ms())
+
+
+def _now_ms() -> int:
+    return round(1000 * time.time())
 
 
 def ago(status: JobStatus) -> str:

@@ -13,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator, Collection
+from contextlib import suppress
 from dataclasses import asdict
 from importlib.resources import files
 
@@ -29,6 +30,8 @@ from .feed import Feed
 
 STREAMS_MAX = 32
 TELL_EVERY_S = 0.5
+UNREAD_MAX_S = 20.0
+"""A page that has not read what it was told for so long, and as much as connections buffer, is not looked at."""
 
 _FILES = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -48,10 +51,10 @@ _HEADERS = {
 
 def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
     """Shows ``feed`` to whoever asks for one of ``hosts``, for localhost, or for an address in digits."""
-    streams = 0
+    streams, newest = 0, _Newest(feed)
 
     async def status(_: Request) -> Response:
-        return JSONResponse(told(feed))
+        return Response(newest.text(), media_type="application/json")
 
     async def of_words(_: Request) -> Response:
         return JSONResponse({"hints": words.HINTS, "steps": words.STEPS})
@@ -59,14 +62,14 @@ def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
     async def stream(_: Request) -> Response:
         if streams >= STREAMS_MAX:
             return PlainTextResponse(f"{streams} pages are open already: close one", 503)
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return _Stream(events(), media_type="text/event-stream")
 
     async def events() -> AsyncIterator[str]:
         nonlocal streams
         streams += 1
         try:
             while not feed.closing:
-                yield f"data: {json.dumps(told(feed), separators=(',', ':'))}\n\n"
+                yield f"data: {newest.text()}\n\n"
                 await asyncio.sleep(TELL_EVERY_S)
         finally:
             streams -= 1
@@ -88,8 +91,32 @@ def told(feed: Feed) -> dict[str, object]:
     return {
         "view": None if view is None else asdict(view),
         "trouble": feed.trouble,
+        "looked_ms": feed.looked_ms,
         "now_ms": round(1000 * time.time()),
     }
+
+
+class _Newest:
+    """What there is to tell, in JSON: once for however many ask. Coordinators serve pages too, beside their work."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed, self._text, self._at = feed, "", -TELL_EVERY_S
+
+    def text(self) -> str:
+        if time.monotonic() - self._at >= TELL_EVERY_S / 2:
+            self._at, self._text = time.monotonic(), json.dumps(told(self._feed), separators=(",", ":"))
+        return self._text
+
+
+class _Stream(StreamingResponse):
+    """Given up where nobody reads it: it would keep its place for ever."""
+
+    async def stream_response(self, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            await asyncio.wait_for(send(message), UNREAD_MAX_S)
+
+        with suppress(TimeoutError):
+            await super().stream_response(send_in_time)
 
 
 def _file(name: str, media_type: str):  # type: ignore[no-untyped-def]

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from ..coordinator.client import JobClient
-from ..coordinator.following import StatusFollower
-from ..schemas.errors import PenstockError
+from ..coordinator.following import Heard, StatusFollower
+from ..schemas.errors import PenstockError, WrittenByNewer
 from ..schemas.status import JobStatus
 from .model import History, View
 
@@ -19,26 +19,32 @@ LOOK_EVERY_S = 0.5
 PAUSE_S = 2.0
 """Behind a look that failed."""
 
-Look = Callable[[float], Sequence[JobStatus]]
+Look = Callable[[float], Sequence[Heard]]
 """What has been told since the look before, waiting at most so many seconds for it. Raises PenstockError."""
 
 
 class Feed:
-    """Looks until it is closed. ``trouble`` says why the newest look failed, for people; else it is empty."""
+    """Looks until it is closed. ``trouble`` says why the newest look failed, for people; else it is empty.
+
+    Behind a look that failed everything is seen anew: what tells it may be another one, or tell things again.
+    """
 
     def __init__(self, look: Look, close: Callable[[], object] | None = None) -> None:
         self._look, self._close_look = look, close
         self._lock = threading.Lock()
-        self._history = History()
+        self._history, self._anew = History(), False
         self._closing = threading.Event()
+        self.looked_ms = 0
+        """When a look last did not fail, milliseconds since 1970."""
         self.trouble = ""
         self._thread = threading.Thread(target=self._run, name="penstock-dashboard-feed", daemon=True)
         self._thread.start()
 
     def view(self) -> View | None:
-        """As of now; None before the first status."""
+        """As of now, or of the last look that did not fail: what cannot be looked at is not gone. None before the first
+        status."""
         with self._lock:
-            return self._history.view(round(1000 * time.time()))
+            return self._history.view(self.looked_ms if self.trouble else _now_ms())
 
     @property
     def closing(self) -> bool:
@@ -53,20 +59,31 @@ class Feed:
             try:
                 told = self._look(LOOK_EVERY_S)
             except PenstockError as error:
-                self.trouble = str(error)
-                self._closing.wait(PAUSE_S)
-                continue
+                self._failed(str(error))
             except Exception:
-                _log.exception("the dashboard's look at the job failed")
-                self.trouble = "the look at the job failed; the log says why"
-                self._closing.wait(PAUSE_S)
-                continue
-            self.trouble = ""
-            with self._lock:
-                for status in told:
-                    self._history.see(status)
+                if not self._closing.is_set():
+                    _log.exception("the dashboard's look at the job failed")
+                self._failed("the look at the job failed; the log says why")
+            else:
+                self._see(told)
         if self._close_look is not None:
             self._close_look()
+
+    def _failed(self, trouble: str) -> None:
+        self.trouble, self._anew = trouble, True
+        self._closing.wait(PAUSE_S)
+
+    def _see(self, told: Sequence[Heard]) -> None:
+        with self._lock:
+            self.trouble, self.looked_ms = "", _now_ms()
+            if told and self._anew:
+                self._history, self._anew = History(), False
+            for heard in told:
+                self._history.see(*heard)
+
+
+def _now_ms() -> int:
+    return round(1000 * time.time())
 
 
 def of_topic(client: JobClient) -> Feed:
@@ -77,11 +94,13 @@ def of_topic(client: JobClient) -> Feed:
         while followers:
             followers.pop().close()
 
-    def look(timeout_s: float) -> Sequence[JobStatus]:
+    def look(timeout_s: float) -> Sequence[Heard]:
         try:
             if not followers:
                 followers.append(client.follow())
             return followers[0].poll(timeout_s)
+        except WrittenByNewer:
+            raise  # it goes on behind it
         except PenstockError:
             close()  # the topic may be another one by the next look
             raise
@@ -93,9 +112,9 @@ def of_coordinator(status: Callable[[], JobStatus | None]) -> Feed:
     """Of the job whose coordinator runs in this process."""
     pause = threading.Event()
 
-    def look(timeout_s: float) -> Sequence[JobStatus]:
+    def look(timeout_s: float) -> Sequence[Heard]:
         pause.wait(timeout_s)
         told = status()
-        return () if told is None or told.at_ms <= 0 else (told,)
+        return () if told is None or told.at_ms <= 0 else (Heard(told, told.at_ms),)
 
     return Feed(look)

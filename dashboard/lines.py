@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 from ..schemas.status import FailoverStatus
 from .model import CheckpointView, View
 from .words import duration, size, waiting
+
+_HOW_LONG = re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b")
 
 
 def happened(before: View | None, after: View) -> list[str]:
@@ -21,9 +25,14 @@ def happened(before: View | None, after: View) -> list[str]:
     routine = [c.checkpoint_id for c in ended if c.outcome == "completed" and not c.savepoint]
     lines += [checkpoint_line(c) for c in reversed(ended) if c.checkpoint_id not in routine[1:]]
     waited = () if before is None else before.waits
-    if after.waits and [w.partition(",")[0] for w in after.waits] != [w.partition(",")[0] for w in waited]:
+    if list(map(_undated, after.waits)) != list(map(_undated, waited)):
         lines += [waiting(what) for what in after.waits]
     return lines + (state if after.ended else [])
+
+
+def _undated(what: str) -> str:
+    """Without for how long it has been so."""
+    return _HOW_LONG.sub("", what.partition(" waits for ")[0])
 
 
 def checkpoint_line(c: CheckpointView) -> str:

@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ..coordinator.protocol.standby import AT_WORK, ENDED
+from ..coordinator.status import SUBTASKS_TOLD, looked_for_first
+from ..coordinator.status import totals_of as _come_to
 from ..schemas.status import (
     CheckpointStatus,
     FailoverStatus,
@@ -24,7 +27,6 @@ from . import words
 
 STALE_S = 5.0
 """A status this old is told as old: a coordinator writes one each second."""
-ENDED = ("finished", "stopped", "failed")
 POINTS_KEPT = 180
 """Of the event rates: about three minutes."""
 RATE_OVER_S = 5.0
@@ -164,78 +166,75 @@ class View:
 
 @dataclass(slots=True)
 class History:
-    """The statuses of one job, in the order they were told: ``see`` each, ``view`` at any time."""
+    """The statuses of one job, in the order they were told: ``see`` each, ``view`` at any time.
+
+    Clocks of several machines are not compared, so that one that is wrong makes nobody look gone, or older than whom he
+    has replaced: how old a status is says when it was heard, and which of two coordinators counts says the epoch.
+    """
 
     newest: JobStatus | None = None
+    heard_ms: int = 0
+    """When it was told, by the clock of whoever looks."""
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
 
-    def see(self, status: JobStatus) -> bool:
-        """Whether it was news. A newer epoch always is: its coordinator's machine may have a clock that is behind."""
-        before = self.newest
+    def see(self, status: JobStatus, heard_ms: int | None = None) -> bool:
+        """Whether it was news. One that nobody heard being told is taken to have been told when it says."""
+        heard_ms, before = status.at_ms if heard_ms is None else heard_ms, self.newest
         if before is not None:
-            if status == before or (status.at_ms < before.at_ms and status.epoch <= before.epoch):
+            tells = before.state in ENDED or heard_ms < self.heard_ms + 1000 * STALE_S
+            if status == before or (tells and status.epoch < before.epoch):  # who was frozen may tell something more
                 return False
             if (point := _point(before, status)) is not None:
                 self.points.append(point)
-        self.newest = status
+        self.newest, self.heard_ms = status, heard_ms
         return True
 
     def view(self, now_ms: int) -> View | None:
         """None before the first status."""
         if self.newest is None:
             return None
-        return _view(self.newest, tuple(self.points), now_ms)
+        return _view(self.newest, tuple(self.points), max(0.0, (now_ms - self.heard_ms) / 1000))
 
 
-def state_of(status: JobStatus, now_ms: float) -> str:
+def state_of(status: JobStatus, age_s: float) -> str:
     """Its state; "gone" where it says that it runs, and has not said so for a while."""
-    return "gone" if status.state not in ENDED and age_s(status, now_ms) > STALE_S else status.state
+    return "gone" if status.state in AT_WORK and age_s > STALE_S else status.state
 
 
 def age_s(status: JobStatus, now_ms: float) -> float:
+    """By its own clock: of a status that nobody heard being told."""
     return max(0.0, (now_ms - status.at_ms) / 1000)
 
 
 def totals_of(operator: OperatorStatus) -> SubtaskTotals:
     """All subtasks of an operator together; a status of an older version tells no totals."""
-    if operator.totals is not None:
-        return operator.totals
-    shown = operator.subtasks
-    absent = operator.parallelism - len(shown)
-    return SubtaskTotals(
-        absent=absent + sum(s.phase == "absent" for s in shown),
-        waiting=sum(s.phase == "waiting" for s in shown),
-        running=sum(s.phase == "running" for s in shown),
-        finished=sum(s.phase == "finished" for s in shown),
-        closed=sum(s.gateway != "open" for s in shown),
-        sent=sum(s.sent for s in shown),
-        handled=sum(s.handled for s in shown),
-        held=sum(s.held for s in shown),
-        held_bytes=0,
-        received=sum(s.received for s in shown),
-        failures=sum(s.failures for s in shown),
-    )
+    return operator.totals or _come_to(operator.subtasks, operator.parallelism)
 
 
 # ---- rates
 
 
-def _counted(status: JobStatus) -> tuple[int, int, int]:
-    totals = [totals_of(operator) for operator in status.operators]
-    return sum(t.sent for t in totals), sum(t.handled for t in totals), sum(t.received for t in totals)
-
-
 def _point(before: JobStatus, after: JobStatus) -> Point | None:
-    """Counters begin again with each epoch and each instance, as they do where one has fallen."""
+    """None where it cannot be told: behind another coordinator, whose clock is another."""
     seconds = (after.at_ms - before.at_ms) / 1000
-    if seconds <= 0:
+    if seconds <= 0 or before.instance != after.instance:
         return None
-    again = (before.instance, before.epoch) != (after.instance, after.epoch)
-    rates = [
-        (new if again or new < old else new - old) / seconds
-        for old, new in zip(_counted(before), _counted(after), strict=True)
-    ]
-    return Point(after.at_ms, *rates)
+    begun_again, known = before.epoch != after.epoch, {operator.operator: operator for operator in before.operators}
+    counted = [0, 0, 0]
+    for operator in after.operators:
+        was = _counters(known[operator.operator]) if operator.operator in known and not begun_again else {}
+        for which, counters in _counters(operator).items():
+            for i, (old, new) in enumerate(zip(was.get(which, (0, 0, 0)), counters, strict=True)):
+                counted[i] += new - old if new >= old else new if which >= 0 else 0
+    return Point(after.at_ms, *(count / seconds for count in counted))
+
+
+def _counters(operator: OperatorStatus) -> dict[int, tuple[int, int, int]]:
+    """Sent, handled, received: of each subtask, since that of one may begin again; else (-1) of all together."""
+    if operator.parallelism > SUBTASKS_TOLD or len(operator.subtasks) < operator.parallelism:
+        t = totals_of(operator)
+        return {-1: (t.sent, t.handled, t.received)}
+    return {s.subtask: (s.sent, s.handled, s.received) for s in operator.subtasks}
 
 
 def _recent(points: tuple[Point, ...], now_ms: int) -> Point:
@@ -253,9 +252,9 @@ def _recent(points: tuple[Point, ...], now_ms: int) -> Point:
 # ---- the parts
 
 
-def _view(status: JobStatus, points: tuple[Point, ...], now_ms: int) -> View:
+def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
     totals = [totals_of(operator) for operator in status.operators]
-    state = state_of(status, now_ms)
+    state = state_of(status, age_s)
     checkpoints = tuple(_checkpoint(c) for c in reversed(status.checkpoints))
     return View(
         job=status.job,
@@ -266,7 +265,7 @@ def _view(status: JobStatus, points: tuple[Point, ...], now_ms: int) -> View:
         run=status.run,
         epoch=status.epoch,
         at_ms=status.at_ms,
-        age_s=age_s(status, now_ms),
+        age_s=age_s,
         ended=status.state in ENDED,
         running=sum(t.running for t in totals),
         subtasks=sum(o.parallelism for o in status.operators),
@@ -279,8 +278,8 @@ def _view(status: JobStatus, points: tuple[Point, ...], now_ms: int) -> View:
         unhandled=sum(t.sent - t.handled for t in totals),
         held=sum(t.held for t in totals),
         held_bytes=sum(t.held_bytes for t in totals),
-        rates=_recent(points, now_ms),
-        waits=tuple(_waits(status, state, now_ms)),
+        rates=_recent(points, status.at_ms + round(1000 * age_s)),
+        waits=tuple(_waits(status, state, age_s)),
         operators=tuple(_operator(operator) for operator in status.operators),
         checkpoints=checkpoints,
         focus=_focus(checkpoints),
@@ -293,7 +292,7 @@ def _view(status: JobStatus, points: tuple[Point, ...], now_ms: int) -> View:
 def _operator(operator: OperatorStatus) -> OperatorView:
     """Where there is no epoch a status names no subtasks: each of them is absent then."""
     totals = totals_of(operator)
-    rows = [_subtask(s) for s in operator.subtasks[:ROWS_MAX]]
+    rows = [_subtask(s) for s in looked_for_first(operator.subtasks, ROWS_MAX)]
     if not rows and totals.absent == operator.parallelism:
         rows = [_nobody(index) for index in range(min(operator.parallelism, ROWS_MAX))]
     left_out = operator.parallelism - len(rows)
@@ -311,11 +310,13 @@ def _nobody(index: int) -> SubtaskView:
     return SubtaskView(index, "absent", -1, "open", 0, 0, 0, 0, 0, 0, "", "", -1.0, 0.0)
 
 
-def _waits(status: JobStatus, state: str, now_ms: int) -> Iterable[str]:
+def _waits(status: JobStatus, state: str, age_s: float) -> Iterable[str]:
     if state in ENDED:
         return
     if state == "gone":
-        yield words.gone(age_s(status, now_ms))
+        yield words.gone(age_s)
+    elif state not in AT_WORK:
+        yield words.followed(state)
     elif state in ("starting", "failing-over"):
         yield words.begins(state, status.last_completed)
     else:

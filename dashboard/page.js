@@ -69,14 +69,14 @@ function showNotice(view, trouble, lost) {
   setText(byId("notice"), text);
   setClass(byId("notice"), tone);
   byId("notice").hidden = !text;
-  setClass(document.querySelector("main"), lost || (view && view.state === "gone") ? "stale" : "");
+  setClass(document.querySelector("main"), lost || trouble || (view && view.state === "gone") ? "stale" : "");
 }
 
 function notice(view, trouble, lost) {
   if (lost) return [`No connection to the dashboard. What you see is from ${clock(heardAt)}; trying again.`, "bad"];
   if (trouble) return [`The job cannot be looked at: ${trouble}. Trying again.`, "bad"];
   if (!view) return ["Nobody has told anything of this job yet: has its coordinator started?", "warn"];
-  if (view.state === "gone") return [`Gone since ${clock(view.at_ms)} (${duration(view.age_s * 1000)} ago). What you see is from then.`, "bad"];
+  if (view.state === "gone") return [`Gone since ${clock(told.now_ms - view.age_s * 1000)} (${duration(view.age_s * 1000)} ago). What you see is from then.`, "bad"];
   if (view.ended) return [`The job has ended: ${view.state}, ${view.cause || "no cause told"}`, view.state === "failed" ? "bad" : "calm"];
   if (view.cause) return [view.cause, "warn"];
   return ["", ""];
@@ -192,7 +192,7 @@ function chosen(view) {
 function showBars(view) {
   const c = chosen(view);
   if (!c) {
-    setText(byId("bars-says"), "No checkpoint has been taken yet.");
+    setText(byId("bars-says"), view.last_completed < 0 ? "No checkpoint has been taken yet." : "Of no checkpoint the steps have been told yet.");
     fill(byId("bars"), [], null, null);
     return;
   }
@@ -229,6 +229,8 @@ function showFailovers(view) {
     row.children[4].title = f.cause;
     setClass(row.children[2], f.took_ms < 0 ? "number absent" : "number");
   });
+  const count = view.failovers_region + view.failovers_global;
+  setText(byId("failovers-none"), count ? `${number(count)} since this coordinator started, of which it tells no more` : "none since this coordinator started");
   byId("failovers-none").hidden = view.failovers.length > 0;
 }
 
@@ -260,6 +262,7 @@ function tick() {
   const connection = byId("connection");
   setClass(connection, lost ? "lost" : "");
   if (lost) setText(connection, "connection lost");
+  else if (view && told.trouble) setText(connection, `not live: from ${duration(told.now_ms - told.looked_ms)} ago`);
   else if (view) setText(connection, view.ended ? "the job has ended" : `live, told ${view.age_s < 3 ? "just now" : `${duration(view.age_s * 1000)} ago`}`);
   else setText(connection, heardAt ? "connected" : "connecting …");
 }

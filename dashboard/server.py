@@ -29,11 +29,11 @@ class DashboardServer:
         self._feed = feed
         try:
             self._socket = _listening(host, port)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
             feed.close()
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ConfigurationError(
-                f"the dashboard cannot listen on {host} port {port}: {error.strerror or error}; choose another port, or"
-                " 0 for a free one"
+                f"the dashboard cannot listen on {host} port {port}: {why}; choose another port, or 0 for a free one"
             ) from None
         self.port: int = self._socket.getsockname()[1]
         shown = f"[{host}]" if ":" in host else host

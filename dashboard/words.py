@@ -17,7 +17,8 @@ STATES = {
     "failed": "The job has given up.",
     "left": "This coordinator has left; the job goes on with the next one.",
     "fenced": "Another coordinator has taken the job over.",
-    "gone": "Nobody has told anything of this job for a while: its coordinator has died, or cannot reach the broker.",
+    "gone": "Nobody has told anything of this job for a while: its coordinator has died, is held up in its own code, or"
+    " cannot reach the broker.",
 }
 
 HINTS = {
@@ -51,6 +52,10 @@ def state(name: str, missing: int) -> str:
 
 def gone(age_s: float) -> str:
     return f"the next coordinator: nothing has been heard of this one for {duration(round(1000 * age_s))}"
+
+
+def followed(state: str) -> str:
+    return f"the next coordinator: this one has {'been replaced' if state == 'fenced' else 'left'}"
 
 
 def begins(state: str, last_completed: int) -> str:

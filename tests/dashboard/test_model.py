@@ -33,19 +33,54 @@ def test_before_the_first_status_there_is_nothing_to_show() -> None:
     assert History().view(BEGIN_MS) is None
 
 
-def test_a_status_is_seen_once_and_never_behind_a_newer_one() -> None:
+def test_a_status_is_seen_once() -> None:
     history = seen(status(2))
     assert not history.see(status(2))
-    assert not history.see(status(1))
     assert history.see(status(3))
 
 
-def test_a_coordinator_whose_clock_is_behind_that_of_the_one_before_is_seen_at_once() -> None:
-    history = seen(status(30))
-    assert history.see(status(2, epoch=2))
-    assert not history.see(status(1, epoch=2))
-    assert not history.see(status(1, epoch=1))
-    assert history.see(status(3, epoch=2))
+# ---- whose clock, and which coordinator
+
+
+@pytest.mark.parametrize("hours", [-2, 2])
+def test_a_coordinator_whose_clock_is_wrong_is_not_gone_while_it_is_heard_and_is_when_it_is_not(hours: int) -> None:
+    history = History()
+    for second in range(10):
+        assert history.see(events(3600 * hours + second, 10 * second), BEGIN_MS + 1000 * second)
+    view = history.view(BEGIN_MS + 10_000)
+    assert view is not None and (view.state, view.age_s, view.rates.sent) == ("running", 1.0, 10.0)
+    view = history.view(BEGIN_MS + 20_000)
+    assert view is not None and (view.state, view.age_s) == ("gone", 11.0)
+
+
+def test_who_has_taken_over_is_shown_at_once_also_where_his_clock_is_behind() -> None:
+    history = History()
+    history.see(status(60, epoch=3), BEGIN_MS)
+    assert history.see(status(0, epoch=4, instance="standby", state="starting"), BEGIN_MS + 7_000)
+    view = history.view(BEGIN_MS + 7_100)
+    assert view is not None and (view.state, view.instance) == ("starting", "standby")
+
+
+def test_one_that_was_frozen_and_has_been_replaced_is_not_shown_while_its_successor_tells_something() -> None:
+    history = History()
+    history.see(status(0, epoch=4, instance="standby"), BEGIN_MS)
+    assert not history.see(status(60, epoch=3), BEGIN_MS + 1_000)
+    assert history.see(status(66, epoch=3), BEGIN_MS + 7_000), "nobody else tells anything"
+
+
+def test_a_job_that_has_ended_is_not_taken_back_by_one_that_was_frozen() -> None:
+    assert not seen(status(0, epoch=4, state="finished")).see(status(3600, epoch=3))
+
+
+def test_what_is_told_again_of_an_earlier_epoch_is_the_jobs_next_life_when_nothing_else_is() -> None:
+    history = seen(status(0, epoch=17))
+    assert history.see(status(600, epoch=1, instance="first of the next life"))
+
+
+def test_one_that_has_left_is_not_gone() -> None:
+    view = view_of(status(state="left"), after_s=60.0)
+    assert (view.state, view.ended) == ("left", False)
+    assert view.waits[0] == "the next coordinator: this one has left"
 
 
 # ---- rates
@@ -61,10 +96,30 @@ def test_a_rate_is_the_difference_of_the_counters_by_the_time_between() -> None:
     assert (view.rates.sent, view.rates.handled) == (100.0, 25.0)
 
 
-@pytest.mark.parametrize("changes", [{"epoch": 2}, {"instance": "second"}, {}])
+@pytest.mark.parametrize("changes", [{"epoch": 2}, {}])
 def test_a_counter_that_begins_again_counts_from_nothing(changes: dict[str, Any]) -> None:
     view = view_of(events(0, 1000), events(1, 30, **changes))
     assert [p.sent for p in view.points] == [30.0]
+
+
+def test_between_two_coordinators_there_is_no_rate() -> None:
+    """Each has a clock of its own: the time between is not known."""
+    assert view_of(events(0, 1000), events(0.001, 30, epoch=2, instance="second")).points == ()
+
+
+def test_where_one_subtask_counts_anew_the_others_are_not_counted_again() -> None:
+    """Policy reset: after a region failover the counters of its subtasks begin again."""
+    before = status(0, operators=(operator(subtask(0, sent=1_000_000), subtask(1, sent=1_000_000)),))
+    after = status(1, operators=(operator(subtask(0, sent=1_000_010), subtask(1, sent=7)),))
+    assert [p.sent for p in view_of(before, after).points] == [17.0]
+
+
+def test_where_subtasks_are_left_out_a_total_that_fell_tells_no_rate() -> None:
+    def of(second: float, sent: int) -> JobStatus:
+        totals = SubtaskTotals(0, 0, 9_000, 0, 0, sent, 0, 0, 0, 0, 0)
+        return status(second, operators=(operator(subtask(0), parallelism=9_000, totals=totals),))
+
+    assert [p.sent for p in view_of(of(0, 1_000_000), of(1, 900_000), of(2, 900_050)).points] == [0.0, 50.0]
 
 
 def test_the_rate_of_now_is_of_the_last_seconds_only() -> None:
@@ -111,6 +166,14 @@ def test_of_many_that_are_not_there_some_are_named_and_the_others_counted() -> N
     assert view.waits[-1] == "8996 more of the 10000 subtasks of reader"
     assert (view.running, view.subtasks) == (1_000, 10_000)
     assert (len(view.operators[0].subtasks), view.operators[0].left_out) == (ROWS_MAX, 9_800)
+
+
+def test_of_many_rows_those_are_shown_that_somebody_would_look_for() -> None:
+    """A coordinator's own page is told of all of them."""
+    many = [subtask(i) for i in range(3_000)]
+    many[2_900] = subtask(2_900, phase="absent")
+    rows = view_of(status(operators=(operator(*many),))).operators[0].subtasks
+    assert len(rows) == ROWS_MAX and [s.subtask for s in rows if s.phase == "absent"] == [2_900]
 
 
 def test_while_the_job_is_rolled_back_its_rows_stay_where_they_are() -> None:
@@ -211,6 +274,19 @@ def test_each_thing_that_happens_is_one_line_once() -> None:
     ]
     over = view_of(status(2, failovers=(failover(took_ms=2_100),), checkpoints=(checkpoint(6), checkpoint(7))))
     assert happened(then, over) == ["region failover of reader/1, over after 2.1 s: reader/1 attempt 7: disk full"]
+
+
+def test_what_is_waited_for_is_told_once_however_long_it_takes() -> None:
+    def absent(seconds: int) -> JobStatus:
+        doing = f"to start over for {seconds} s: attempt 7 (in process)"
+        return status(seconds, operators=(operator(subtask(0), subtask(1, phase="absent", step=doing)),))
+
+    first, then = view_of(absent(3)), view_of(absent(4))
+    assert happened(view_of(status()), first) == ["waits for reader/1 to start over for 3 s: attempt 7 (in process)"]
+    assert happened(first, then) == []
+    gone = [view_of(status(), after_s=after_s) for after_s in (6, 7, 300)]
+    assert len(happened(view_of(status()), gone[0])) == 2
+    assert happened(gone[0], gone[1]) == happened(gone[1], gone[2]) == []
 
 
 def test_an_end_is_told_with_its_cause() -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import threading
+import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from penstock.coordinator.following import Heard
 from penstock.dashboard import app
 from penstock.dashboard.app import is_ours
 from penstock.dashboard.feed import LOOK_EVERY_S, Feed
 from penstock.dashboard.server import DashboardServer
-from penstock.schemas.errors import BrokerUnreachable, ConfigurationError
+from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, TopicMissing
 from penstock.schemas.status import JobStatus
 from tests.coordinator.jobs import wait_until
 
@@ -32,13 +36,13 @@ class Told:
         self.error: Exception | None = None
         self.closed = threading.Event()
 
-    def look(self, timeout_s: float) -> Sequence[JobStatus]:
+    def look(self, timeout_s: float) -> Sequence[Heard]:
         assert timeout_s == LOOK_EVERY_S
         threading.Event().wait(0.01)
         if self.error is not None:
             raise self.error
         said, self.statuses = self.statuses, []
-        return said
+        return [Heard(each, each.at_ms) for each in said]
 
 
 @pytest.fixture
@@ -118,6 +122,34 @@ def test_what_keeps_it_from_looking_is_told_until_it_can_again(
     wait_until(lambda: asked(server, "/api/status")["trouble"] == "", "its end")
 
 
+def test_what_cannot_be_looked_at_is_not_taken_to_be_gone(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = round(1000 * time.time())
+    told.statuses = [replace(status(), at_ms=now_ms)]
+    feed = Feed(told.look)
+    try:
+        wait_until(feed.view, "the status")
+        told.error = BrokerUnreachable("no broker answers")
+        wait_until(lambda: feed.trouble, "the trouble")
+        monkeypatch.setattr("penstock.dashboard.feed._now_ms", lambda: now_ms + 3_600_000)
+        view = feed.view()
+        assert view is not None and (view.state, view.age_s < 60) == ("running", True)
+    finally:
+        feed.close()
+
+
+def test_behind_a_look_that_failed_everything_is_seen_anew(
+    server: DashboardServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic may be that of the job's next life, whose epochs begin again."""
+    monkeypatch.setattr("penstock.dashboard.feed.PAUSE_S", 0.01)
+    told.statuses = [status(0, epoch=9), status(1, epoch=9)]
+    wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+    told.error = TopicMissing("gone")
+    wait_until(lambda: asked(server, "/api/status")["trouble"], "the trouble")
+    told.error, told.statuses = None, [status(2, epoch=1)]
+    wait_until(lambda: asked(server, "/api/status")["view"]["epoch"] == 1, "its next life")
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.evil.example:80"])
 def test_a_request_that_names_another_host_is_refused(server: DashboardServer, host: str) -> None:
     answer = ask(server, "/api/status", Host=host)
@@ -148,6 +180,46 @@ def test_more_streams_than_the_bound_are_refused_and_the_others_go_on(
     wait_until(lambda: ask(server, "/api/stream").status == 200, "room for another")
 
 
+def test_a_page_that_reads_nothing_loses_its_place(
+    server: DashboardServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "STREAMS_MAX", 1)
+    monkeypatch.setattr(app, "TELL_EVERY_S", 0.001)
+    monkeypatch.setattr(app, "UNREAD_MAX_S", 0.1)
+    told.statuses = [status(cause="x" * 1_000_000)]
+    wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+    with socket.create_connection(("127.0.0.1", server.port)) as unread:
+        unread.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: ask(server, "/api/stream").status == 503, "its place being taken")
+        wait_until(lambda: ask(server, "/api/stream").status == 200, "its place for another")
+
+
+def test_a_page_that_reads_nothing_does_not_hold_up_the_end(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "TELL_EVERY_S", 0.001)
+    told.statuses = [status(cause="x" * 1_000_000)]
+    with DashboardServer(Feed(told.look, told.closed.set)) as server:
+        wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+        unread = socket.create_connection(("127.0.0.1", server.port))
+        unread.sendall(b"GET /api/stream HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: len(unread.recv(1, socket.MSG_PEEK)), "its first bytes")
+        begun = time.monotonic()
+    assert time.monotonic() - begun < 8.0
+    unread.close()
+
+
+def test_however_many_pages_are_open_what_they_show_is_made_once(
+    server: DashboardServer, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told.statuses = [status()]
+    wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+    made = []
+    monkeypatch.setattr(app, "TELL_EVERY_S", 3600.0)
+    monkeypatch.setattr(app, "told", lambda feed: made.append(feed) or {})
+    for _ in range(5):
+        assert ask(server, "/api/status").status == 200
+    assert len(made) <= 1
+
+
 def test_nothing_but_reading_is_possible(server: DashboardServer) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
     connection.request("POST", "/api/status", body=b"{}")
@@ -176,6 +248,7 @@ def test_a_taken_port_is_an_error_with_the_way_out_and_closes_the_feed(told: Tol
     assert told.closed.is_set()
 
 
-def test_a_host_that_is_not_this_machines_is_an_error(told: Told) -> None:
-    with pytest.raises(ConfigurationError, match=r"cannot listen on 192\.0\.2\.1 port 0"):
-        DashboardServer(Feed(told.look), 0, "192.0.2.1")
+@pytest.mark.parametrize("host", ["192.0.2.1", "no..name", "x" * 64])
+def test_a_host_that_is_not_this_machines_is_an_error(told: Told, host: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"cannot listen on {re.escape(host)} port 0"):
+        DashboardServer(Feed(told.look), 0, host)
