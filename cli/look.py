@@ -66,7 +66,7 @@ def status(
 
 def _watch(client: JobClient, console: Console) -> None:
     """Until the job has ended; what it has told in the minutes before counts for the rates."""
-    history, away = History(), False
+    history, away_until = History(), 0.0
     with client.follow() as follower, StatusDisplay(console) as display:
         until = time.monotonic() + CATCH_UP_S
         while not follower.caught_up and time.monotonic() < until:
@@ -83,12 +83,13 @@ def _watch(client: JobClient, console: Console) -> None:
             if history.newest is not None and history.newest.state in ENDED:
                 return
             try:
-                news, away = [heard for heard in follower.poll(LOOK_EVERY_S) if history.see(*heard)], False
-                looked_ms = _now_ms()
+                news = [heard for heard in follower.poll(LOOK_EVERY_S) if history.see(*heard)]
+                if news or time.monotonic() >= away_until:
+                    looked_ms, away_until = _now_ms(), 0.0
             except BrokerUnreachable as error:  # nobody is gone because of it
-                if not away:
+                if not away_until:
                     console.say(f"the job cannot be looked at, trying again: {error}")
-                news, away = [], True
+                news, away_until = [], time.monotonic() + model.STALE_S
 
 
 def checkpoints(

@@ -11,13 +11,15 @@ from ..coordinator.client import JobClient
 from ..coordinator.following import Heard, StatusFollower
 from ..schemas.errors import PenstockError, WrittenByNewer
 from ..schemas.status import JobStatus
-from .model import History, View
+from .model import STALE_S, History, View
 
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.5
 PAUSE_S = 2.0
 """Behind a look that failed."""
+HEAR_AGAIN_S = STALE_S
+"""So long behind it nobody is taken to be silent: what was told meanwhile may still be on its way."""
 
 Look = Callable[[float], Sequence[Heard]]
 """What has been told since the look before, waiting at most so many seconds for it. Raises PenstockError."""
@@ -34,6 +36,7 @@ class Feed:
         self._lock = threading.Lock()
         self._history, self._anew = History(), False
         self._closing = threading.Event()
+        self._failed_at = 0.0
         self.looked_ms = 0
         """When a look last did not fail, milliseconds since 1970."""
         self.trouble = ""
@@ -72,8 +75,11 @@ class Feed:
     def _failed(self, trouble: str) -> None:
         self.trouble, self._anew = trouble, True
         self._closing.wait(PAUSE_S)
+        self._failed_at = time.monotonic()
 
     def _see(self, told: Sequence[Heard]) -> None:
+        if self.trouble and not told and time.monotonic() < self._failed_at + HEAR_AGAIN_S:
+            return
         with self._lock:
             self.trouble, self.looked_ms = "", _now_ms()
             if told and self._anew:

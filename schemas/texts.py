@@ -4,9 +4,14 @@ from __future__ import annotations
 
 TEXT_CHARS_MAX = 4_000
 
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+"""A terminal that shows a text obeys what stands in it: these are shown as what they are."""
+
 
 def recordable(text: str) -> str:
-    """``text`` as a record can carry it: bounded, and without lone surrogates (they come from undecodable names)."""
+    """``text`` as a record can carry it, and anybody show it: bounded, without control characters but tabs and ends of
+    lines, and without lone surrogates (they come from undecodable names)."""
+    text = text.replace("\r\n", "\n").translate(_CONTROLS)
     if len(text) > TEXT_CHARS_MAX:
         text = text[: TEXT_CHARS_MAX - 4] + " ..."
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

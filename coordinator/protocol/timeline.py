@@ -93,7 +93,8 @@ class Timeline:
 
     def failed_over(self, at: float, cause: str, subtasks: Collection[SubtaskId], *, of_job: bool) -> None:
         shown = tuple(islice(subtasks, SUBTASKS_TIMED))
-        self.failovers.append(Failover(at, of_job, cause, shown, len(subtasks), set(subtasks)))
+        over_at = None if subtasks else at
+        self.failovers.append(Failover(at, of_job, cause, shown, len(subtasks), set(subtasks), over_at))
 
     def started(self, subtask: SubtaskId, at: float) -> None:
         """It has been started, or needs no start any more."""

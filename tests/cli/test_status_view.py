@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import itertools
 
 import pytest
 import rich.console
 
+from penstock.cli import look
 from penstock.cli.console import Console
 from penstock.cli.status_view import StatusDisplay
+from penstock.coordinator.following import Heard
 from penstock.dashboard.model import History, View
+from penstock.schemas.errors import BrokerUnreachable
 from penstock.schemas.status import JobStatus, SubtaskTimes
 from tests.dashboard.statuses import BEGIN_MS, checkpoint, failover, operator, pending, status, subtask
 
@@ -60,4 +64,46 @@ def test_without_a_terminal_a_line_tells_each_thing_that_happens_once(capsys: py
     assert capsys.readouterr().out.splitlines() == [
         "flights is running in epoch 1",
         "region failover of reader/1, not over yet: reader/1 attempt 7: disk full",
+    ]
+
+
+class Told:
+    """A job's follower that tells, or raises, one thing after another."""
+
+    caught_up = True
+
+    def __init__(self, *tells: list[Heard] | Exception) -> None:
+        self.tells = list(tells)
+
+    def follow(self) -> Told:
+        return self
+
+    def poll(self, timeout_s: float) -> list[Heard]:
+        tells = self.tells.pop(0)
+        if isinstance(tells, Exception):
+            raise tells
+        return tells
+
+    def __enter__(self) -> Told:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_while_the_broker_is_away_nobody_is_gone_and_the_watch_goes_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = itertools.count(step=10)
+    monkeypatch.setattr(look, "_now_ms", lambda: BEGIN_MS + 1000 * next(seconds))
+    first, last = (
+        Heard(status(0), BEGIN_MS + 10_000),
+        Heard(status(60, state="stopped", cause="asked to"), BEGIN_MS + 70_000),
+    )
+    away = BrokerUnreachable("no broker answers")
+    look._watch(Told([first], away, away, [], [], [last]), Console())  # type: ignore[arg-type]
+    assert capsys.readouterr().out.splitlines() == [
+        "flights is running in epoch 1",
+        "the job cannot be looked at, trying again: no broker answers",
+        "flights is stopped in epoch 1: asked to",
     ]

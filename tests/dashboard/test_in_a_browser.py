@@ -8,6 +8,7 @@ A picture for the documentation, taken while a failover lasts, of a job on a rea
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ from typing import Any
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.coordinator.following import Heard
 from penstock.coordinator.runtime import CoordinatorOptions
-from penstock.dashboard.feed import of_coordinator, of_topic
+from penstock.dashboard.feed import Feed, of_coordinator, of_topic
 from penstock.dashboard.server import DashboardServer
+from penstock.schemas.errors import BrokerUnreachable
 from penstock.schemas.status import JobStatus
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
@@ -164,6 +167,34 @@ def test_text_of_the_job_is_shown_as_text_and_never_run(browser: Browser) -> Non
         for selector in ("#notice", "#waits", "#failovers tbody", "#subtasks tbody"):
             assert bad in browser.text(selector), selector
         assert browser.evaluate("window.hacked === undefined && document.images.length === 0")
+
+
+def test_what_an_older_coordinator_does_not_tell_is_not_said_to_be_nothing(browser: Browser) -> None:
+    told = Told(failovers_region=3, last_completed=17)
+    with DashboardServer(of_coordinator(told.status)) as server:
+        look_at(browser, server)
+        browser.wait_text("#failovers-none", "3 since this coordinator started, of which it tells no more")
+        assert browser.text("#bars-says") == "Of no checkpoint the steps have been told yet."
+
+
+def test_a_broker_that_does_not_answer_is_said_and_what_is_shown_is_not_live(browser: Browser) -> None:
+    away: list[Exception] = []
+
+    def look(_: float) -> list[Heard]:
+        threading.Event().wait(0.05)
+        if away:
+            raise away[0]
+        return [Heard(told := Told().status(), told.at_ms)]
+
+    with DashboardServer(Feed(look)) as server:
+        look_at(browser, server)
+        browser.wait_text("#connection", "live")
+        away.append(BrokerUnreachable("no broker answers"))
+        assert "The job cannot be looked at: no broker answers" in browser.wait_text("#notice", "cannot be looked at")
+        browser.wait_text("#connection", "not live: from")
+        assert browser.text("#state") == "running"
+        away.clear()
+        browser.wait_text("#connection", "live, told")
 
 
 def test_a_lost_connection_is_said_at_once_and_a_new_server_is_found_again(browser: Browser) -> None:

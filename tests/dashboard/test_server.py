@@ -34,12 +34,15 @@ class Told:
     def __init__(self) -> None:
         self.statuses: list[JobStatus] = []
         self.error: Exception | None = None
+        self.looks = self.failed = 0
         self.closed = threading.Event()
 
     def look(self, timeout_s: float) -> Sequence[Heard]:
         assert timeout_s == LOOK_EVERY_S
         threading.Event().wait(0.01)
+        self.looks += 1
         if self.error is not None:
+            self.failed = self.looks
             raise self.error
         said, self.statuses = self.statuses, []
         return [Heard(each, each.at_ms) for each in said]
@@ -116,10 +119,27 @@ def test_what_keeps_it_from_looking_is_told_until_it_can_again(
     server: DashboardServer, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("penstock.dashboard.feed.PAUSE_S", 0.01)
+    monkeypatch.setattr("penstock.dashboard.feed.HEAR_AGAIN_S", 0.05)
     told.error = BrokerUnreachable("no broker answers")
     wait_until(lambda: asked(server, "/api/status")["trouble"] == "no broker answers", "the trouble")
     told.error = None
     wait_until(lambda: asked(server, "/api/status")["trouble"] == "", "its end")
+
+
+def test_a_broker_that_is_back_is_given_time_to_tell_what_it_holds(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.dashboard.feed.PAUSE_S", 0.01)
+    monkeypatch.setattr("penstock.dashboard.feed.HEAR_AGAIN_S", 3600.0)
+    told.error = BrokerUnreachable("no broker answers")
+    feed = Feed(told.look)
+    try:
+        wait_until(lambda: feed.trouble, "the trouble")
+        told.error = None
+        wait_until(lambda: told.looks > told.failed + 3, "looks that find nothing yet")
+        assert feed.trouble
+        told.statuses = [status()]
+        wait_until(lambda: not feed.trouble, "its end")
+    finally:
+        feed.close()
 
 
 def test_what_cannot_be_looked_at_is_not_taken_to_be_gone(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ class Mute(Exception):
         ("as it is", "as it is"),
         (OSError("\udcff"), "OSError: \\udcff"),
         (Mute(), "Mute"),
+        ("\x1b[2J\x9b1m\x00, \ta tab\r\nand a line", "\\x1b[2J\\x9b1m\\x00, \ta tab\nand a line"),
     ],
 )
 def test_told(error: BaseException | str, text: str) -> None:

@@ -86,6 +86,12 @@ def test_a_global_failover_waits_for_all_and_tells_the_cause() -> None:
     assert failovers_of(script)[0].took_ms > 0
 
 
+def test_a_failover_that_undoes_nobody_is_over_at_once() -> None:
+    timed = timeline.Timeline()
+    timed.failed_over(3.0, "boom", [], of_job=True)
+    assert timed.failovers[0].over_at == 3.0
+
+
 def test_how_long_a_subtask_has_been_in_its_phase_is_told() -> None:
     script = Script.running()
     before = job_status(script.job).operators[0].subtasks
