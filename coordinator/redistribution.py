@@ -6,8 +6,10 @@ state storage. Whatever is wrong with a state or with the user's function refuse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol, TypeAlias
+import queue
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 
 from ..schemas.errors import ConfigurationError, JobRefused, StateError, UnreadableRecord
 from ..schemas.frames import RECORD_BYTES_MAX
@@ -21,6 +23,12 @@ from .protocol.effects import Redistribute, StatesToDeal
 from .protocol.inputs import Redistributed
 from .protocol.room import RECORD_HEADROOM
 from .states import load_state
+from .workers import Workers
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+_AT_ONCE = 16
+"""So many states are read, or stored, at a time."""
 
 RescaleFunction: TypeAlias = Callable[[Sequence[Any], int], Sequence[Any]]
 """The new states from the old: (state of each old subtask, or None; how many subtasks there are now)."""
@@ -33,6 +41,33 @@ class StateSpec(Protocol):
     def state_codec(self) -> Codec: ...
     @property
     def rescale(self) -> RescaleFunction | None: ...
+
+
+def _for_each(do: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+    """What ``do`` makes of each, in their order. Where they are many several at once: most of it waits for storage."""
+    given = list(items)
+    if len(given) <= _AT_ONCE:
+        return [do(item) for item in given]
+    workers = Workers(_AT_ONCE, "penstock-redistribution")
+    made: dict[int, _R] = {}
+    over: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+
+    def make(at: int) -> None:
+        try:
+            made[at] = do(given[at])
+            over.put(None)
+        except BaseException as error:  # raised below, on the thread that waits for it
+            over.put(error)
+
+    try:
+        for at in range(len(given)):
+            workers.submit(make, at)
+        for _ in given:
+            if (error := over.get()) is not None:
+                raise error
+    finally:
+        workers.close()
+    return [made[at] for at in range(len(given))]
 
 
 class Redistribution:
@@ -61,17 +96,15 @@ class Redistribution:
         """Deals and stores. Raises JobRefused."""
         states = {}
         for operator in wanted.operators:
-            dealt = self._dealt(wanted.restored, operator)
-            states[operator.operator] = tuple(
-                self._kept(wanted, operator.operator, index, state) for index, state in enumerate(dealt)
-            )
+            kept = partial(self._kept, wanted, operator.operator)
+            states[operator.operator] = tuple(_for_each(kept, enumerate(self._dealt(wanted.restored, operator))))
         return Redistributed(states)
 
     def _dealt(self, checkpoint_id: int, operator: StatesToDeal) -> list[bytes | None]:
         settings, spec = self._settings.operator(operator.operator), self._specs[operator.operator]
         dealer = _Dealer(self._settings, operator, checkpoint_id, spec)
-        old = [None if handle is None else dealer.decoded(i, self._read(dealer, handle))
-               for i, handle in enumerate(operator.states)]  # fmt: skip
+        read = _for_each(lambda handle: None if handle is None else self._read(dealer, handle), operator.states)
+        old = [None if data is None else dealer.decoded(index, data) for index, data in enumerate(read)]
         match settings.rescale:
             case Rescale.LIST:
                 new = dealer.lists(old)
@@ -92,8 +125,9 @@ class Redistribution:
         except StateError as error:
             dealer.refuse(f"a state cannot be read back: {error}", error)
 
-    def _kept(self, wanted: Redistribute, operator: str, index: int, state: bytes | None) -> StateHandle | None:
+    def _kept(self, wanted: Redistribute, operator: str, dealt: tuple[int, bytes | None]) -> StateHandle | None:
         """Inline where it is small. What is stored and never named is collected in a later epoch."""
+        index, state = dealt
         if state is None:
             return None
         if len(state) <= self._inline_max:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from ast import literal_eval
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -15,12 +16,13 @@ from penstock.coordinator.redistribution import Redistribution
 from penstock.schemas.errors import ConfigurationError, JobRefused
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.keys import key_group, subtask_of_group
-from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale
+from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Rescale
 from penstock.schemas.state import ROWS_MARK, StateHandle
 from penstock.schemas.user_codec import codec_for
 from penstock.transport.state_storage import StateStorage
 
 JSON = codec_for("json")
+PATIENCE_S = 20.0
 
 
 def deal(
@@ -208,3 +210,30 @@ def test_a_state_that_no_record_of_the_broker_holds_is_stored_or_refused_when_it
         redistribution.try_out(wanted)
     redistribution, wanted = merging(None, 8_192)
     redistribution.try_out(wanted)
+
+
+def test_thousands_of_stored_states_are_read_and_stored_several_at_once_and_keep_their_order() -> None:
+    """One after the other ten thousand would take an object store half an hour."""
+    settings = JobSettings(
+        "job", (OperatorSettings("op", 30, rescale=Rescale.LIST),), checkpoint=CheckpointSettings(inline_state_max=0)
+    )
+    together = threading.Barrier(2)
+
+    class Storage:
+        configured = True
+        stored: ClassVar[dict[str, bytes]] = {}
+
+        def get(self, location: str) -> bytes:
+            together.wait(PATIENCE_S)
+            return JSON.encode([int(location)])
+
+        def put(self, location: str, data: bytes) -> None:
+            together.wait(PATIENCE_S)
+            self.stored[location] = data
+
+    storage: Any = Storage()
+    redistribution = Redistribution(settings, {"op": CoordinatorSpec(None, JSON, JSON, None)}, storage, "me")
+    handles = tuple(StateHandle(3, location=str(number)) for number in range(40))
+    dealt = redistribution.perform(Redistribute(7, 101, 2, (StatesToDeal("op", handles, 30),))).states["op"]
+    found = [JSON.decode(storage.stored[handle.location]) for handle in dealt if handle is not None and handle.location]
+    assert len(found) == 30 and [number for each in found for number in each] == list(range(40))
