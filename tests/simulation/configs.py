@@ -116,6 +116,8 @@ class Config:
     """Somebody gives up a checkpoint, whichever."""
     retention: float | None = None
     """Seconds of the replay window; then the size of the logs is looked at too. None: no window, and it is not."""
+    truncates: float = 0.5
+    """How soon a coordinator does; one that has been replaced may yet."""
     rescales: float = 0.0
     """The job is started again with another parallelism."""
     hangs: bool = False
@@ -246,12 +248,15 @@ def _queries() -> list[Config]:
 
 def _retention() -> list[Config]:
     base = Config("retention", max_concurrent=2, savepoints=0.5, retention=0.3)
+    late = replace(base, retention=0.0, backlog=True, truncates=0.03, older=0.5, coordinator_faults=4.0)
     return [
         *(replace(base, name=f"retention-{policy}", policy=policy) for policy in FailoverPolicy),
         replace(base, name="retention-no-window", retention=0.0),
         replace(base, name="retention-older", older=0.5, coordinator_faults=3.0),
         replace(base, name="retention-discards", discards=2.0, older=0.3, max_concurrent=1),
         replace(base, name="retention-rescale", rescales=20.0, coordinator_faults=2.0),
+        replace(late, name="retention-late"),
+        replace(late, name="retention-late-rescale", rescales=40.0, savepoints=2.0),
         replace(base, name="retention-zombies", coordinator_faults=8.0, raises=0.0),
         replace(
             base, name="retention-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1, older=0.3

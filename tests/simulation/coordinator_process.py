@@ -377,6 +377,8 @@ class CoordinatorProcess:
         self.ended_well = not lost
         for pen in (self.pen, self.side):
             self.world.adrift.append(pen.abandon(self.world.rng if lost else None))
+        if self.truncation is not None and self.world.config.retention is not None:
+            self.world.truncations.append(self)
         if ending is Ending.FAILED:
             raise Violation(f"G6: the job has failed: {cause}")
         if ending in (Ending.STOPPED, Ending.FINISHED):
@@ -423,7 +425,7 @@ class CoordinatorProcess:
         if self.deletions:
             acts.append((1.0, self._delete_next))
         if self.truncation is not None and not world.away:
-            acts.append((0.5, self.truncate))
+            acts.append((world.config.truncates, self.truncate))
         if len(self.items) < BACKLOG_MAX and self._more():
             acts.append((6.0, self.read_acks))
         if isinstance(self.blocked, effects.Commit):

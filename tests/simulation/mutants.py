@@ -895,6 +895,11 @@ MUTANTS: dict[str, Mutant] = {
         (Edit(rescaling, "old[index] if index in old else _nobody(index)", "_nobody(index)"),),
         "rescale-often",
     ),
+    "derived-of-a-savepoint-asks-the-log": Mutant(
+        "section 5: what is derived of a savepoint asks the acks topic for nothing",
+        (Edit(recovery, "job.rescaling = restored, begin.acks.end", "job.rescaling = restored, begin.acks.begin"),),
+        "retention-late-rescale",
+    ),
     "hello-of-the-gone-unanswered": Mutant(
         "section 5: a Hello of another layout is answered by Stop",
         (Edit(attempts, "range(max(now, job.partitions.get(hello.operator, 0)))", "range(now)"),),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.coordinator.protocol.history import Checkpoint, History
 from penstock.schemas.graph import DataPartition
+from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.state import OPEN_END
 from penstock.transport.ports import Partition
 
@@ -50,7 +51,9 @@ class RetentionChecks:
                 )
 
     def _needs(self, history: History, checkpoint: Checkpoint) -> Iterator[tuple[Partition, int]]:
-        world, last = self.world, checkpoint is history.last
+        """Behind its open positions only where its epoch goes on: a restore begins a new one."""
+        world, header = self.world, checkpoint.header
+        last = checkpoint is history.last and header.epoch == history.epoch and header.rescaled_from == NO_CHECKPOINT
         if not checkpoint.header.savepoint:
             yield world.acks, checkpoint.inbox_position
         for subtask, snapshot in checkpoint.subtasks.items():

@@ -102,6 +102,8 @@ class World:
         """The query's option, which counts where Spark has no checkpoint."""
         self.folders = self._new_folders()
         self.adrift: list[Pen] = []
+        self.truncations: list[CoordinatorProcess] = []
+        """Of coordinators that are no more: theirs are under way, for however long."""
         """Records of processes that are gone, still on their way."""
         self.side = Pen(self.transport)
         self.commands: dict[str, CommandKind] = {}
@@ -327,6 +329,8 @@ class World:
             acts += [(3.0, self.side.flush, at) for at in self.side.waiting()]
             self.adrift = [pen for pen in self.adrift if pen.waiting()]
             acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting()]
+            self.truncations = [gone for gone in self.truncations if gone.truncation is not None]
+            acts += [(0.1, gone.truncate) for gone in self.truncations]
         faults = self.rate if self.faulty else 0.0
         if not self.finished:
             living = [c for c in self.coordinators if c.alive]
