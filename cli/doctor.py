@@ -18,13 +18,15 @@ from rich.table import Table
 
 from ..broker import BrokerError, find_java, jar_cache
 from ..coordinator.client import JobClient
+from ..schemas.checkpoints import OperatorSnapshot
 from ..schemas.errors import NotAuthorized, PenstockError
 from ..schemas.plan import Role, alter_command, topic_grants
+from ..schemas.status import OperatorStatus
 from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
 from ..schemas.versions import CURRENT
-from ..transport.kafka import KafkaTransport
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
+from ..transport.ports import Transport
 from ..transport.requirements import missing, require_visible
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
 from .console import Console
@@ -166,6 +168,8 @@ def _guarded(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]
     except NotAuthorized as error:
         return [Finding(check, MISSING if check == "job" else ADVICE, str(error))]
     except PenstockError as error:
+        if check == "job":
+            return [Finding(check, MISSING, str(error))]
         return [Finding(check, ADVICE, str(error), "this user may lack the ACL to describe configurations")]
 
 
@@ -187,7 +191,7 @@ def broker_settings(inspector: KafkaInspector) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Finding]:
+def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]:
     """Whether a job's topics are as the protocol needs them (section 3)."""
     client = JobClient(transport, job, prefix)
     if not client.exists():
@@ -195,14 +199,17 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
         client_names = ", ".join(transport.list_topics(f"{prefix}.")) or "none"
         yield Finding(f"job {job}", MISSING, f"no checkpoint log under prefix {prefix!r}; topics there: {client_names}")
         return
-    specs, known = _specs(client), client.history().topic_ids
+    specs, known = _specs(client, transport.list_topics(client.topics.root)), client.history().topic_ids
     there = transport.inspect([spec.name for spec in specs])
     grants = topic_grants(client.topics, Role.COORDINATOR)
     for spec in specs:
         facts = there.topics.get(spec.name)
         if facts is None and spec.name not in there.hidden:
             yield Finding(
-                spec.name, MISSING, "does not exist", "it was deleted: go back with --fresh, or purge the job"
+                spec.name,
+                MISSING,
+                "does not exist",
+                f"it was deleted: purge the job (penstock purge {job}) to start anew",
             )
             continue
         lacking = missing([spec], grants, there, transport.max_record_bytes)
@@ -224,9 +231,21 @@ def job_topics(transport: KafkaTransport, prefix: str, job: str) -> Iterator[Fin
         )  # fmt: skip
 
 
-def _specs(client: JobClient) -> list[TopicSpec]:
-    """The topics the job needs, as its last checkpoint or its status tells its operators."""
+def _specs(client: JobClient, there: Iterable[str]) -> list[TopicSpec]:
+    """The topics the job needs, as its last checkpoint or its status tells its operators.
+
+    Which operators feed which an old checkpoint does not say, and no status; the topics that are ``there`` do.
+    """
     status, last = client.status(), client.history().last
+    operators: Iterable[OperatorSnapshot | OperatorStatus] = () if status is None else status.operators
+    edges: dict[tuple[str, str], None] = {}
     if last is not None:
-        return client.topics.specs({o.operator: o.parallelism for o in last.header.operators})
-    return client.topics.specs({} if status is None else {o.operator: o.parallelism for o in status.operators})
+        operators = last.header.operators
+        edges = {(given.upstream, o.operator): None for o in last.header.operators for given in o.inputs}
+    for topic in there:
+        sender, _, rest = topic.removeprefix(client.topics.root).partition(".")
+        receiver, _, kind = rest.partition(".")
+        if kind == "data":
+            edges[sender, receiver] = None
+    parallelism = {o.operator: o.parallelism for o in operators}
+    return client.topics.specs(parallelism, [edge for edge in edges if set(edge) <= parallelism.keys()])
