@@ -44,9 +44,10 @@ def window_of(line: Sequence[tuple[int, int]], seconds: float) -> list[int]:
     """Ids of those checkpoints, of (id, completion in milliseconds since 1970), that ``seconds`` are replayed from.
 
     The newest one from before that time, and every one since. Empty where the line does not go back so far: then
-    nothing says where that time begins in the logs.
+    nothing says where that time begins in the logs. It ends with the last of the line: what was completed while a clock
+    was ahead does not keep the window from being what it is.
     """
-    since = max((ms for _, ms in line), default=0) - 1000 * seconds
+    since = line[-1][1] - 1000 * seconds if line else 0.0
     before = [at for at, (_, ms) in enumerate(line) if ms <= since]
     return [n for n, _ in line[before[-1] :]] if before else []
 

@@ -185,7 +185,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "window-begins-too-late": Mutant(
         "section 7.9: the window begins with a checkpoint that is as old as it",
-        (Edit(retention, "default=0) - 1000 * seconds", "default=0) - 500 * seconds"),),
+        (Edit(retention, "line[-1][1] - 1000 * seconds", "line[-1][1] - 500 * seconds"),),
         "retention-replay",
     ),
     "truncates-one-too-far": Mutant(

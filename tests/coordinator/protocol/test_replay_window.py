@@ -168,6 +168,13 @@ def test_without_a_window_only_the_last_one_counts_wherever_the_clock_was_set_to
     assert window_of([(1, 9_000), (2, 2_000)], 0) == [2]
 
 
+def test_a_clock_that_was_ahead_for_a_moment_costs_no_window() -> None:
+    """A savepoint is kept for good, and may be from then."""
+    ahead = (3, 9_999_000)
+    assert window_of([(1, 1_000), (2, 2_000), ahead, (4, 4_000)], 1.5) == [2, 3, 4]
+    assert {2, 4} <= beginnings([(1, 1_000), (2, 2_000), ahead, (4, 4_000)], 1.5)
+
+
 @given(st.lists(st.integers(-5_000, 60_000), max_size=80), st.floats(0.001, 100))
 def test_however_the_clock_jumps_few_are_kept(steps: list[int], window: float) -> None:
     """As a coordinator keeps them: what has gone is not asked about again."""
