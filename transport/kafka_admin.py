@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import tenacity
@@ -17,7 +18,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from ..schemas.access import Operation, topic_grant
 from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
-from ..schemas.topics import TopicSpec
+from ..schemas.topics import SIZE_SETTINGS, TopicSpec
 from .kafka_client import (
     NO_ANSWER,
     NOT_AUTHORIZED,
@@ -53,6 +54,9 @@ _LEADER_MOVED = frozenset(
     }
 )
 """Errors of a partition that exists and whose leader is not the one that was asked, or is not known yet."""
+
+_SETTING_REFUSED = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION})
+"""Errors of a topic with a setting that its broker does not allow, as managed ones do with some."""
 
 _ASK_AGAIN = _LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY}
 """Errors that say nothing of the question: also a broker that knows no broker, and a client that has been replaced."""
@@ -99,21 +103,30 @@ class KafkaAdmin:
         existing = {
             name: _info(name, there) for name, there in self._described(wanted, timeout_s, refuses=True).items()
         }
-        new = [
-            NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=-1, config=dict(spec.settings))
-            for spec in wanted.values()
-            if spec.name not in existing
-        ]
+        new = [spec for spec in wanted.values() if spec.name not in existing]
         if new:
-            self._each(
-                "creating topics",
-                end - time.monotonic(),
-                lambda left: self._client().create_topics(new, operation_timeout=left, request_timeout=left),
-                fine={KafkaError.TOPIC_ALREADY_EXISTS},
-                needs=Operation.CREATE,
-            )
+            refused = self._create(new, end, fine=_SETTING_REFUSED)
+            if refused:  # a job on topics of other sizes runs as well
+                self._create([_without_sizes(wanted[name]) for name in refused], end)
             existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
         self._grow([spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions], end)
+
+    def _create(self, specs: list[TopicSpec], end: float, fine: frozenset[int] = frozenset()) -> list[str]:
+        """Topics that are there already stay as they are. Returns those that were refused for an error in ``fine``."""
+        new = [
+            NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=-1, config=dict(spec.settings))
+            for spec in specs
+        ]
+        errors: dict[str, KafkaError] = {}
+        self._each(
+            "creating topics",
+            end - time.monotonic(),
+            lambda left: self._client().create_topics(new, operation_timeout=left, request_timeout=left),
+            fine=fine | {KafkaError.TOPIC_ALREADY_EXISTS},
+            needs=Operation.CREATE,
+            errors=errors,
+        )
+        return [name for name, error in errors.items() if error.code() in fine]
 
     def _grow(self, specs: list[TopicSpec], end: float) -> None:
         """Adds partitions until each topic has as many as its spec says. Another that does the same does no harm."""
@@ -435,6 +448,11 @@ class KafkaAdmin:
 
 def _info(name: str, description: Any) -> TopicInfo:
     return TopicInfo(name, str(description.topic_id), len(description.partitions))
+
+
+def _without_sizes(spec: TopicSpec) -> TopicSpec:
+    kept = {key: value for key, value in spec.settings.items() if key not in SIZE_SETTINGS}
+    return replace(spec, settings=kept)
 
 
 def operations_of(description: Any) -> frozenset[Operation] | None:

@@ -223,3 +223,16 @@ def test_a_broker_that_creates_topics_by_itself_is_given_no_reason_to(tmp_path: 
         require(settings, transport, [Role.COORDINATOR], 30.0, creates=True)
         assert transport.list_topics("") == sorted(spec.name for spec in settings.topic_specs)
         transport.close()
+
+
+def test_a_broker_that_does_not_allow_our_sizes_gets_the_topic_without_them(kafka_broker: EmbeddedBroker) -> None:
+    """Managed brokers allow some settings within bounds of their own, and others not at all."""
+    transport = KafkaTransport(kafka_broker.bootstrap)
+    kept, name = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}, "penstock.sizes-not-allowed.x"
+    transport.create_topics([TopicSpec(name, 2, {**kept, "segment.bytes": "1"}), TopicSpec(name + ".beside", 1, kept)])
+    settings = transport.inspect([name]).topics[name].settings or {}
+    assert settings.items() >= kept.items()
+    assert settings["segment.bytes"] != "1"
+    with pytest.raises(TransportError, match=r"sizes-not-allowed.y"):
+        transport.create_topics([TopicSpec("penstock.sizes-not-allowed.y", 1, {"retention.ms": "soon"})])
+    transport.close()
