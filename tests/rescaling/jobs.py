@@ -22,7 +22,7 @@ GROUPS, SPLITS = 10, 6
 
 def new_job(name: str, **changes: Any) -> Job:
     given: dict[str, Any] = {
-        "checkpoint": CheckpointSettings(interval=0.05, **changes.pop("checkpoint", {})),
+        "checkpoint": CheckpointSettings(**{"interval": 0.05, **changes.pop("checkpoint", {})}),
         "restart": RestartStrategy(0.0, 0.01, 0.05, budget=1000),
         "heartbeat_interval": 0.2,
         "heartbeat_timeout": 10.0,

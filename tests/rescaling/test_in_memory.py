@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from penstock import Job
 from penstock.coordinator.redistribution import Redistribution
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.keys import key_group, subtask_of_group
+from penstock.schemas.user_codec import learn
+from penstock.schemas.user_schemas import text_of
 from penstock.sinks import FileSink
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
@@ -216,3 +219,59 @@ def test_what_a_file_sink_had_prepared_is_visible_once_whichever_subtasks_are_go
         visible = sorted(number for path in tmp_path.glob("*.jsonl") for number in map(int, path.read_text().split()))
         assert visible == list(range(handed))
         handed = handed_out(running)
+
+
+def records_of(*fields: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": {"type": "record", "name": "Kept", "fields": list(fields)}}
+
+
+class HandingOutRecords(HandingOut):
+    """Its state is a list of one record: coordinator and subtasks share a codec."""
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: Any) -> None:
+        result.complete([{"n": self.next, "note": "next"}])
+
+    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
+        super().reset_to_checkpoint(checkpoint_id, state[0]["n"] if state else 0)
+
+
+class KeepingRecords(Keeping):
+    def snapshot_state(self, checkpoint_id: int) -> Any:
+        return [{"n": number, "note": "of the second file"} for number in self.numbers]
+
+    def restore_state(self, checkpoint_id: int, state: Any) -> None:
+        self.numbers = [each["n"] for each in state]
+
+
+def test_states_of_an_older_schema_are_dealt_under_todays_and_read_by_whoever_comes_next(
+    transport: MemoryTransport,
+) -> None:
+    """What is dealt is written anew; what is not, a coordinator's state, is still of the older schema."""
+    note = {"name": "note", "type": "string"}
+    first = records_of({"name": "n", "type": "int"})
+    second = records_of({"name": "n", "type": "long"}, {**note, "default": "of the first file"})
+    third = records_of({"name": "n", "type": "long"}, note)
+
+    def job(parallelism: int, schema: dict[str, Any], limit: int = LIMIT, interval: float = 0.05) -> Job:
+        made = new_job("records", checkpoint={"interval": interval})
+        made.operator(
+            "keepers", parallelism=parallelism, coordinator=lambda: HandingOutRecords(limit), codec="json",
+            state_codec=schema, subtask=KeepingRecords, rescale="list",
+        )  # fmt: skip
+        return made
+
+    def count(running: LocalJob) -> int:
+        last = last_of(running)
+        codec = job(1, second).operators["keepers"].state_codec
+        learn(codec, text_of(first))
+        handles = [] if last is None else [s.state for s in last.subtasks.values()]
+        return sum(len(codec.decode(handle.inline)) for handle in handles if handle is not None and handle.inline)
+
+    run_until(job(2, first), transport, lambda r: count(r) >= 100)
+    running = run_until(job(5, second, interval=60.0), transport, lambda r: last_of(r).header.rescaled_from >= 0)  # type: ignore[union-attr]
+    with pytest.raises(JobRefused, match="state of operator keepers: /\\*/note: the writer does not have this field"):
+        LocalJob(job(5, third), transport).start()
+    running = run_until(job(3, second), transport, lambda r: count(r) == LIMIT)
+    running = run_until(job(4, third), transport, lambda r: last_of(r).header.rescaled_from < 0)  # type: ignore[union-attr]
+    last = last_of(running)
+    assert last is not None and count(running) == LIMIT
