@@ -72,7 +72,7 @@ def events(
     kinds = kinds_named(kind or ())
     with connected(broker, client_config) as transport:
         recorded_job, indexes = opened(transport, job, prefix, operator, subtask)
-        selection = Selection(operator, indexes, kinds)
+        selection = Selection(operator, frozenset(indexes), kinds)
         begins = _begins(recorded_job, selection, from_checkpoint, from_offset, from_time)
         for note in begins.notes:
             print(f"penstock: {note}", file=sys.stderr)

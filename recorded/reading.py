@@ -1,6 +1,7 @@
 """Records of several partitions in the order of their times, decoded; what cannot be read is told, never left out.
 
-However long the partitions are, memory holds a few megabytes of each: one that runs ahead of the others is paused.
+However long the partitions are, memory holds at most a few megabytes of each, and fewer where there are many: one that
+runs ahead of the others is paused.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ from ..transport.ports import LogRecord, Partition, Reader, Transport
 PATIENCE_S = 30.0
 """So long may a partition whose end has not been reached give nothing."""
 AHEAD_BYTES_MAX = 4 * 1024 * 1024
-"""What is read ahead of one partition before it is paused."""
+"""What is read ahead of one partition before it is paused, at most."""
+AHEAD_BYTES_ALL = 256 * 1024 * 1024
+"""The same for all partitions together; of each of very many a record is held all the same."""
+_RECORD_BYTES = 256
+"""About what a record takes beside its value."""
 _POLL_S = 0.25
 
 
@@ -79,12 +84,16 @@ class _Lane:
     def add(self, record: LogRecord) -> None:
         self.ahead.append(record)
         self.next = record.offset + 1
-        self.bytes += len(record.value or b"")
+        self.bytes += _size(record)
 
     def take(self) -> LogRecord:
         record = self.ahead.popleft()
-        self.bytes -= len(record.value or b"")
+        self.bytes -= _size(record)
         return record
+
+
+def _size(record: LogRecord) -> int:
+    return _RECORD_BYTES + len(record.value or b"")
 
 
 class LogReading:
@@ -105,6 +114,7 @@ class LogReading:
         if ends is None:
             ends = {p: there.end for p, there in transport.offsets(begins).items()}
         self._lanes = {p: _Lane(p, begin, ends[p]) for p, begin in begins.items()}
+        self._ahead_bytes_max = min(AHEAD_BYTES_MAX, AHEAD_BYTES_ALL // max(len(self._lanes), 1))
 
     def __iter__(self) -> Iterator[Recorded | Gone]:
         return self.read()
@@ -137,7 +147,11 @@ class LogReading:
                 if lane.ahead and not lane.queued:
                     head, lane.queued = lane.take(), True
                     heapq.heappush(heads, (head.timestamp_ms, lane.partition, head))
-            while heads and not any(lane.lacks for lane in self._lanes.values()):
+            if any(lane.lacks for lane in self._lanes.values()):
+                continue
+            if not heads:
+                return
+            while heads:
                 _, partition, head = heapq.heappop(heads)
                 lane = self._lanes[partition]
                 lane.queued = False
@@ -145,8 +159,8 @@ class LogReading:
                     following, lane.queued = lane.take(), True
                     heapq.heappush(heads, (following.timestamp_ms, partition, following))
                 yield recorded(head)
-            if not heads and not any(lane.lacks for lane in self._lanes.values()):
-                return
+                if lane.lacks:
+                    break
 
     def _fill(self, reader: Reader) -> Iterator[Gone]:
         for lane in self._lanes.values():
@@ -158,7 +172,7 @@ class LogReading:
             if lane.next <= record.offset < lane.end:
                 lane.add(record)
         for lane in self._lanes.values():
-            if not lane.paused and (lane.next >= lane.end or lane.bytes > AHEAD_BYTES_MAX):
+            if not lane.paused and (lane.next >= lane.end or lane.bytes > self._ahead_bytes_max):
                 lane.paused = True
                 reader.pause(lane.partition)
 

@@ -61,7 +61,7 @@ def test_a_partition_that_runs_ahead_is_paused_and_loses_nothing(
     append(transport, one, *[b"x" * 100] * 500)
     append(transport, other, *[b"y" * 100] * 500)
     append(transport, one, b"last")
-    monkeypatch.setattr(reading, "AHEAD_BYTES_MAX", 300)
+    monkeypatch.setattr(reading, "AHEAD_BYTES_MAX", 1_000)
     held: list[int] = []
     log = LogReading(transport, {one: 0, other: 0})
     found = []
@@ -69,7 +69,35 @@ def test_a_partition_that_runs_ahead_is_paused_and_loses_nothing(
         found.append(record)
         held.append(sum(lane.bytes for lane in log._lanes.values()))
     assert said(iter(found)) == [f"0@{i}" for i in range(500)] + [f"1@{i}" for i in range(500)] + ["0@500"]
-    assert max(held) <= 2 * 1_000 * 100, "a poll of each, at most"
+    assert max(held) <= 2 * 1_000 * (100 + 256), "a poll of each, at most"
+
+
+def test_a_thousand_partitions_are_merged_without_a_look_at_all_for_each_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ticks = itertools.count()
+    transport = MemoryTransport(MemoryBroker(now_ms=lambda: next(ticks)))
+    transport.create_topics([TopicSpec("t", 1_000)])
+    partitions = [Partition("t", index) for index in range(1_000)]
+    writer = transport.writer()
+    for number in range(20_000):
+        writer.append(partitions[number % 1_000], b"%d" % number)
+    writer.close()
+    looks, lacks = itertools.count(), reading._Lane.lacks.fget  # type: ignore[attr-defined]
+    monkeypatch.setattr(reading._Lane, "lacks", property(lambda lane: (next(looks), lacks(lane))[1]))
+    log = LogReading(transport, dict.fromkeys(partitions, 0))
+    assert [found.at.value for found in log if isinstance(found, Recorded)] == [b"%d" % n for n in range(20_000)]
+    assert next(looks) < 10 * 20_000
+
+
+def test_what_is_read_ahead_of_many_partitions_is_bounded_for_all_of_them_together(
+    clocked: tuple[MemoryTransport, list[Partition]],
+) -> None:
+    transport, (one, other) = clocked
+    assert LogReading(transport, {one: 0, other: 0})._ahead_bytes_max == reading.AHEAD_BYTES_MAX
+    transport.create_topics([TopicSpec("many", 10_000)])
+    many = dict.fromkeys((Partition("many", index) for index in range(10_000)), 0)
+    assert LogReading(transport, many)._ahead_bytes_max * 10_000 <= reading.AHEAD_BYTES_ALL
 
 
 def test_what_nobody_can_read_is_told_as_such(clocked: tuple[MemoryTransport, list[Partition]]) -> None:
