@@ -55,8 +55,8 @@ class AcksCheck:
         self._report, self._place, self._extent, self._facts = report, place, extent, facts
         self.hellos: dict[int, Said] = {}
         """By offset, which is the attempt's id."""
-        self.handled: dict[tuple[SubtaskId, int, int], Reported] = {}
-        """By subtask, epoch and attempt."""
+        self.handled: dict[SubtaskId, dict[tuple[int, int], Reported]] = {}
+        """Of each subtask, by epoch and attempt."""
         self._acks: dict[int, list[tuple[KnownCheckpoint, SubtaskId, SubtaskSnapshot]]] = {}
         self._sent: dict[Sender, int] = {}
         self._batch_sent: dict[str, int] = {}
@@ -131,9 +131,10 @@ class AcksCheck:
             case OperatorEventFrame():
                 self._frame(offset, record)
             case Heartbeat() | CheckpointAck():
-                key = sender.subtask_id, sender.epoch, sender.attempt
-                if record.handled_through > (self.handled[key].through if key in self.handled else -1):
-                    self.handled[key] = Reported(record.handled_through, offset)
+                reported = self.handled.setdefault(sender.subtask_id, {})
+                key = sender.epoch, sender.attempt
+                if record.handled_through > (reported[key].through if key in reported else -1):
+                    reported[key] = Reported(record.handled_through, offset)
             case _:
                 pass
 

@@ -73,7 +73,7 @@ class EventsCheck:
 
     def __init__(
         self, report: Report, place: Place, extent: Extent, facts: LogFacts, subtask: SubtaskId,
-        hellos: Mapping[int, Said], acks: Extent, handled: Mapping[tuple[SubtaskId, int, int], Reported],
+        hellos: Mapping[int, Said], acks: Extent, handled: Mapping[tuple[int, int], Reported],
         acks_place: Place, log_place: Place,
     ) -> None:  # fmt: skip
         self._report, self._place, self._extent, self._facts, self._subtask = report, place, extent, facts, subtask
@@ -443,9 +443,7 @@ class EventsCheck:
         self._handled_was_sent()
 
     def _handled_was_sent(self) -> None:
-        for (subtask, number, attempt), reported in self._handled.items():
-            if subtask != self._subtask:
-                continue
+        for (number, attempt), reported in self._handled.items():
             epoch = self._epochs.get(number)
             key = NO_ATTEMPT
             if epoch is not None and epoch.policy is FailoverPolicy.RESET:
@@ -454,7 +452,7 @@ class EventsCheck:
             if due is None:
                 self._report.unjudged["reports of what was handled of a truncated history"] += 1
             elif reported.through > due:
-                expected = f"{subtask} to have handled no more than the {due} events of epoch {number} sent to it"
+                expected = f"{self._subtask} to have handled no more than the {due} events of epoch {number} sent to it"
                 found = f"attempt {attempt} reports {reported.through}"
                 self._report.damage(Kind.HANDLED, self._acks_place, reported.offset, expected, found)
 

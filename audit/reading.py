@@ -20,6 +20,7 @@ from ..schemas.events import EventsRecord
 from ..schemas.ids import SubtaskId
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..transport.ports import LogRecord, OffsetRange, Partition, TopicInfo, Transport
+from ..transport.requirements import require_visible
 from .acks import AcksCheck
 from .checkpoint_log import CheckpointLogCheck
 from .data import DataCheck
@@ -52,7 +53,8 @@ _AGAIN_MAX = 10
 def audit(transport: Transport, job: str, prefix: str = DEFAULT_PREFIX, *, progress: Progress | None = None) -> Report:
     """Checks the logs of a job from its topics alone; the job may run meanwhile.
 
-    Raises :class:`JobRefused` where there is no such job, and the transport's errors where it cannot be read.
+    Raises :class:`JobRefused` where there is no such job, :class:`NotAuthorized` where this user may not see it, and
+    the transport's errors where it cannot be read.
     """
     return _Audit(transport, TopicNames(prefix, job), progress or (lambda *_: None)).run()
 
@@ -68,6 +70,7 @@ class _Audit:
         names = self._names
         topics = self._transport.describe_topics(self._transport.list_topics(names.root))
         if names.checkpoints not in topics:
+            require_visible(names, self._transport)
             raise JobRefused(f"there is no job {names.job!r} under prefix {names.prefix!r} on this broker")
         partitions = [
             Partition(topic.name, index)
@@ -99,12 +102,19 @@ class _Audit:
         return check.finish()
 
     def _topics(self, facts: LogFacts, topics: Mapping[str, TopicInfo]) -> None:
-        """The job's topics are the ones that the newest epoch has used."""
-        for topic, topic_id in facts.topic_ids.items():
-            there = topics.get(topic)
-            if there is None or there.topic_id != topic_id:
+        """The job's topics are the ones that the newest epoch has used; they are looked at again, since that may have
+        begun meanwhile."""
+        used = facts.topic_ids
+        odd = [name for name, topic_id in used.items() if name not in topics or topics[name].topic_id != topic_id]
+        again = self._transport.describe_topics(odd) if odd else {}
+        hidden = self._transport.inspect(odd).hidden if odd else frozenset()
+        for topic in odd:
+            there = again.get(topic)
+            if topic in hidden:
+                self._report.unjudged["topics that this user may not see"] += 1
+            elif there is None or there.topic_id != used[topic]:
                 found = "it is gone" if there is None else f"id {there.topic_id}"
-                at, expected = Place(self._names.checkpoints, 0), f"topic {topic} with id {topic_id}"
+                at, expected = Place(self._names.checkpoints, 0), f"topic {topic} with id {used[topic]}"
                 self._report.damage(Kind.TOPIC, at, facts.claim_offset, expected, found)
 
     def _acks(self, facts: LogFacts, at: Partition) -> tuple[AcksCheck, Extent]:
@@ -120,8 +130,9 @@ class _Audit:
                 subtask = SubtaskId(operator, at.index)
 
                 def events(report: Report, extent: Extent) -> EventsCheck:
+                    handled = acks.handled.get(subtask, {})
                     return EventsCheck(
-                        report, place, extent, facts, subtask, acks.hellos, acks_extent, acks.handled, acks_at, log_at
+                        report, place, extent, facts, subtask, acks.hellos, acks_extent, handled, acks_at, log_at
                     )
 
                 self._check(at, EventsRecord, events)

@@ -21,7 +21,8 @@ def disagreements(
     if snapshot is None:
         name = "no checkpoint" if known is None else f"checkpoint {known.id}, which {subtask} is not in"
         if start.state is not None or start.event_ranges or start.inputs_ended:
-            yield f"neither state nor ranges from {name}", f"state {start.state}, ranges {start.event_ranges}"
+            size = "no state" if start.state is None else f"a state of {start.state.size} bytes"
+            yield f"neither state nor ranges from {name}", f"{size}, ranges {start.event_ranges}"
         if (start.expected_epoch, start.expected_sequence) != (start.epoch, 0):
             yield f"event 0 of epoch {start.epoch} next", f"{start.expected_sequence} of epoch {start.expected_epoch}"
         if begin is not None and start.event_position != begin:

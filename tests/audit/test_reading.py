@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 
 from penstock.audit import Kind, audit
@@ -9,11 +11,13 @@ from penstock.audit.report import FINDINGS_MAX, TOLD_MAX, Place, Report
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import truncation
-from penstock.schemas.errors import JobRefused
+from penstock.schemas.errors import JobRefused, NotAuthorized
 from penstock.testing import Faults
 from penstock.transport import MemoryBroker, MemoryTransport, Partition
+from penstock.transport.ports import Inspection, TopicInfo
 from tests.coordinator.jobs import Plan, make_job
 from tests.coordinator.jobs import run as run_plan
+from tests.coordinator.jobs import wait_checkpoint as wait_plan_checkpoint
 from tests.testing.jobs import Course, counting_job, ends_exactly, run, wait_checkpoint
 
 
@@ -78,6 +82,39 @@ def test_a_job_that_goes_back_to_a_savepoint_is_healthy_before_its_next_checkpoi
         assert JobClient(transport, job.name).history().line == [first]
         report = audit(transport, job.name)
         assert report.healthy, str(report)
+
+
+class Short(MemoryTransport):
+    """At first one topic is not there; it is made a moment later, or this user may not see it."""
+
+    lacks, hides = "", False
+
+    def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
+        found = {name: info for name, info in super().describe_topics(names).items() if name != self.lacks}
+        self.lacks = self.lacks if self.hides else ""
+        return found
+
+    def inspect(self, names: Iterable[str], timeout_s: float = 30.0) -> Inspection:
+        asked = list(names)
+        hidden = frozenset({self.lacks} & set(asked))
+        return super().inspect(set(asked) - hidden)._replace(hidden=hidden)
+
+
+@pytest.mark.parametrize("hides", [False, True], ids=["made meanwhile", "hidden"])
+def test_a_topic_that_is_made_meanwhile_or_hidden_is_no_damage(hides: bool) -> None:
+    transport, plan = Short(MemoryBroker()), Plan()
+    job = make_job(plan)
+    with run_plan(job, transport) as running:
+        wait_plan_checkpoint(running, plan)
+    transport.lacks, transport.hides = job.settings.topics.events("op"), hides
+    report = audit(transport, job.name)
+    assert report.healthy, str(report)
+    assert report.unjudged["topics that this user may not see"] == hides
+    if hides:
+        transport.lacks = job.settings.topics.checkpoints
+        with pytest.raises(NotAuthorized, match="this user may not see job job"):
+            audit(transport, job.name)
+        transport.lacks = ""
 
 
 def test_a_job_that_never_was_is_refused() -> None:
