@@ -52,8 +52,8 @@ IDS_RESERVED = 100
 
 def trigger_due(job: JobState) -> bool:
     """Triggers the next checkpoint if one is asked for and may begin; whether it did."""
-    at = trigger_at(job)
-    if at is None or job.now < at:
+    at = _wanted_at(job)
+    if at is None or job.now < at or not _may_begin(job):  # asked behind every record that is read: the quickest first
         return False
     if job.next_checkpoint_id > job.history.reserved_through:
         _reserve_more(job)
@@ -72,22 +72,27 @@ def trigger_now(job: JobState) -> None:
 
 def trigger_at(job: JobState) -> float | None:
     """Monotonic second at which the next checkpoint may be triggered, as things stand; None: not before they change."""
-    epoch, settings = job.current, job.settings.checkpoint
-    slots, pending = epoch.slots.values(), epoch.pending.values()
-    may_begin = (
-        all(slot.phase is not SlotPhase.ABSENT for slot in slots)
-        and any(slot.phase is SlotPhase.LIVE for slot in slots)
-        and len(pending) < settings.max_concurrent
-        and all(p.step is Step.ACKS and not p.stop for p in pending)  # the one before has its markers ◆
-        and not epoch.inherited
-    )
-    if not may_begin:
-        return None
+    return _wanted_at(job) if _may_begin(job) else None
+
+
+def _wanted_at(job: JobState) -> float | None:
     if job.savepoints:
         return job.now
     if job.next_trigger_at is None or job.completed_at is None:
         return job.next_trigger_at
-    return max(job.next_trigger_at, job.completed_at + settings.min_pause)
+    return max(job.next_trigger_at, job.completed_at + job.settings.checkpoint.min_pause)
+
+
+def _may_begin(job: JobState) -> bool:
+    epoch = job.current
+    slots, pending = epoch.slots.values(), epoch.pending.values()
+    return (
+        len(pending) < job.settings.checkpoint.max_concurrent
+        and all(p.step is Step.ACKS and not p.stop for p in pending)  # the one before has its markers ◆
+        and not epoch.inherited
+        and all(slot.phase is not SlotPhase.ABSENT for slot in reversed(slots))  # the last ones come last
+        and any(slot.phase is SlotPhase.LIVE for slot in slots)
+    )
 
 
 def _trigger(job: JobState, request: SavepointRequest | None) -> None:
@@ -249,7 +254,7 @@ def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
 def complete_due(job: JobState) -> bool:
     """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
     for pending in job.current.pending.values():
-        if pending.step is Step.ACKS and not pending.storing and set(pending.acks) == pending.required:
+        if pending.step is Step.ACKS and not pending.storing and len(pending.acks) == len(pending.required):
             (batches.prepare if job.settings.batches else _complete)(job, pending)
             return True
     return False

@@ -374,16 +374,17 @@ def _registered_in_time(job: JobState) -> bool:
     """Fails a job whose run never got all its subtasks up: too few slots, most often, and nobody else says so."""
     if job.started_at is None:
         return False
-    missing = [s for s in job.settings.subtasks() if s not in job.registered]
-    missing = [s for s in missing if job.current.slots[s].phase is not SlotPhase.DONE]
-    if not missing:
+    slots = job.current.slots
+    lacking = (s for s in reversed(slots) if s not in job.registered and slots[s].phase is not SlotPhase.DONE)
+    last = next(lacking, None)  # asked behind every record that is read, and the last ones come last
+    if last is None:
         job.started_at = None
     elif job.now >= job.started_at + job.settings.start_timeout:
         if job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval:
             job.started_at = job.now  # the log was away: nobody could register
             return False
+        missing, total = [*reversed([last, *lacking])], len(slots)
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        total = len(job.settings.subtasks())
         why = "each needs a task slot of its own; give the cluster more slots, or lower the parallelism"
         if job.statistics.dropped[attempts.OTHER_LAYOUT]:
             why = "tasks of another parallelism were told to leave; start the coordinator and the tasks with the same"
