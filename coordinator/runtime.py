@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -40,9 +41,10 @@ from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
+from .ending import tell_to_leave
 from .host import CoordinatorSpec, OperatorHost
 from .mailbox import Item, Mailbox
-from .protocol import effects, ended, inputs
+from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import History
@@ -158,9 +160,8 @@ class CoordinatorRuntime:
             return self._ended(Ending.FENCED, str(fenced))
         except PositionUnavailable as gone:
             return self._position_gone(gone)
-        except JobHasFinished as finished:
-            if self.options.continues:
-                self._tell_end(finished)
+        except JobHasFinished:
+            self._tell_end()
             raise
         finally:
             self._close()
@@ -174,14 +175,12 @@ class CoordinatorRuntime:
             raise gone
         return self._ended(Ending.FENCED, f"another coordinator is at work: {gone}")
 
-    def _tell_end(self, finished: JobHasFinished) -> None:
+    def _tell_end(self) -> None:
         """The instance before may have died before it could: tasks leave, and readers learn how the job has ended."""
-        history, deadline_s = self._core.job.history, self.options.deadline_s
-        begin, end = ended.hellos_from(history), self._transport.offsets([self._acks], deadline_s)[self._acks].end
-        read = acks_reader.read_range(self._transport, self._acks, begin, end, deadline_s)
-        for subtask, stop in ended.stops(self.settings, history, read):
-            self._append(subtask, stop)
-        self._ended(Ending(finished.outcome), finished.cause)
+        history = self._core.job.history
+        assert history.finished is not None
+        tell_to_leave(self.settings, self._transport, self._logs.events, history, self.options.deadline_s)
+        self._ended(Ending(history.finished.outcome.value), history.finished.cause)
 
     def _run(self) -> CoordinatorOutcome:
         self._start()
@@ -257,7 +256,8 @@ class CoordinatorRuntime:
         require(settings, self._transport, [Role.COORDINATOR], deadline_s, creates=True)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             restore = self.options.restore, self.options.restore_checkpoint
-            opening.check_may_start(settings, self._transport, *restore, self._specs)
+            with suppress(JobHasFinished):  # found again behind the claim, where it can be told to all
+                opening.check_may_start(settings, self._transport, *restore, self._specs)
         if self._before is not None:
             opening.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..schemas.codec import decode
@@ -162,8 +163,10 @@ class StandbyService:
         settings, topics = self._settings, self._settings.topics
         # What would be refused then is said now.
         require(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S, creates=True)
-        history = check_may_start(settings, self._transport, coordinators=self._coordinators)
-        ended_through = 0 if history is None or history.finished is None else history.epoch
+        ended_through = 0
+        with suppress(JobHasFinished):  # found again when it is this one's turn, where it can be told to all
+            history = check_may_start(settings, self._transport, coordinators=self._coordinators)
+            ended_through = 0 if history is None or history.finished is None else history.epoch
         self._ids = self._topic_ids(_REQUIRE_TIMEOUT_S)
         election = self._transport.election(topics.standby_group, topics.checkpoints, self._takeover_after)
         try:
@@ -251,8 +254,10 @@ class StandbyService:
                         f"it did not end within {HAND_OVER_S:g} s of being asked to; its successor fences it",
                     )
             return outcome
-        except JobHasFinished as finished:  # its predecessor came that far
-            return CoordinatorOutcome(Ending(finished.outcome), finished.cause)
+        except JobHasFinished as finished:
+            if not options.continues:
+                raise
+            return CoordinatorOutcome(Ending(finished.outcome), finished.cause)  # its predecessor came that far
         finally:
             self._standing = Standing(False, 0)
             self._service = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 
@@ -11,11 +11,12 @@ from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
-from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
+from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished, JobOutcome, key_of
 from penstock.schemas.codec import decode, encode
-from penstock.schemas.errors import CoordinatorClosed, JobRefused, PositionUnavailable
+from penstock.schemas.errors import CoordinatorClosed, JobHasFinished, JobRefused, PositionUnavailable
 from penstock.schemas.status import JobStatus
 from penstock.testing.local import LocalJob
+from penstock.testing.transport import FaultyFencedLog
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import LogRecord, Partition, Transport
 
@@ -118,6 +119,34 @@ def test_one_that_broke_off_does_not_take_its_place_back_from_whoever_has_follow
         finally:
             taking_over.leave()
             taking_over.wait(PATIENCE_S)
+
+
+def test_a_job_that_finished_and_whose_coordinator_died_before_it_could_tell_is_refused_and_its_tasks_leave(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 4 ◆: they wait for the notice of their last checkpoint."""
+    plan, again, commit = Plan(), Plan(), FaultyFencedLog.commit
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+
+        def last_deed(self: FaultyFencedLog, records: Sequence[tuple[str, bytes | None]]) -> None:
+            commit(self, records)
+            ends = JobFinished(1, JobOutcome.FINISHED, "every subtask has finished", running.run_id)
+            if any(isinstance(decode(v), CheckpointCompleted) for _, v in records if v is not None):
+                commit(self, [(key_of(ends), encode(ends))])
+                running.crash_coordinator()
+
+        monkeypatch.setattr(FaultyFencedLog, "commit", last_deed)
+        wait_until(lambda: running._coordinators[-1].view.process.dead, "the coordinator to die")
+        monkeypatch.undo()
+        next_one = second(running, again)
+        with pytest.raises(JobHasFinished, match="--fresh"):
+            next_one.wait(PATIENCE_S)
+        status = running.client.status()
+        assert status is not None
+        assert (status.state, status.cause) == ("finished", "every subtask has finished")
+        wait_until(lambda: not running._process("op", 0).alive, "the subtask to leave")
+        assert "start" not in again.names()
 
 
 def test_one_that_looks_while_another_begins_the_job_does_not_take_the_log_for_lost(

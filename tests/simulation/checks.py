@@ -514,6 +514,8 @@ class Checks:
             return "the job has not finished"
         if alive := [str(i) for i in world.instances if i.alive]:
             return f"{alive} have not left"
+        if world.stopped:
+            return None
         assert last is not None
         for subtask in world.settings.subtasks():
             if world.settings.graph.inputs(subtask.operator):

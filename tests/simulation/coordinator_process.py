@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
-from penstock.coordinator.protocol import effects, inputs
+from penstock.coordinator.protocol import effects, ended, inputs
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.history import History
@@ -18,6 +18,7 @@ from penstock.coordinator.protocol.state import Phase
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
 from penstock.schemas.acks import CheckpointAck, SnapshotTaken
+from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
 from penstock.schemas.events import EventFrame, Start
@@ -51,6 +52,8 @@ class CoordinatorProcess:
         self.alive = True
         self.frozen_until = 0.0
         self.ended_well = False
+        self.tells_end = False
+        """Its job has finished: all that is left is to tell."""
         self.core = CoordinatorCore(world.settings, name)
         self.users: dict[str, NumberedCoordinator] = {}
         self.hosts: dict[str, OperatorHost] = {}
@@ -117,6 +120,7 @@ class CoordinatorProcess:
             world.now_ms(),
             inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
             world.rng.choice(older) if older else -1,
+            continues=world.config.dies_at_the_end > 0,
             data={partition: inputs.Offsets(*offsets[at]) for partition, at in data.items()},
             partitions={
                 name: world.transport.describe_topics([topic])[topic].partitions
@@ -126,11 +130,27 @@ class CoordinatorProcess:
         )
         try:
             self._feed(begin)
-        except JobHasFinished as refusal:
-            self.end(None, str(refusal))
-            world.job_is_over()
+        except JobHasFinished:
+            self._tell_to_leave()
         except JobRefused as refusal:
             raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
+
+    def _tell_to_leave(self) -> None:
+        """The one before may have died before it could."""
+        world, history = self.world, self.core.job.history
+        begin = max(ended.hellos_from(history), world.transport.offsets([world.acks])[world.acks].begin)
+        records = world.transport.read_all(world.acks)
+        read = [(r.offset, decoded) for r in records if r.offset >= begin and (decoded := decoded_ack(r)) is not None]
+        for subtask, stop in ended.stops(world.settings, history, read):
+            self._append(effects.Append(subtask, stop))
+        self.tells_end = True
+
+    def _told(self) -> None:
+        """Where it is not certain to stand, another does it again."""
+        told, finished = not self._mail(), self.core.job.history.finished
+        self.end(None, "the job has ended")
+        if told and finished is not None:
+            self.world.finished, self.world.stopped = True, finished.outcome is JobOutcome.STOPPED
 
     def _data_partitions(self) -> dict[DataPartition, Partition]:
         return {p: self.world.data_partition(*p) for p in self.world.settings.graph.data_partitions()}
@@ -268,6 +288,9 @@ class CoordinatorProcess:
         self.stands = True
         self.world.trace(f"{self} commit stands")
         self.world.checks.committed(self, self.blocked.records)
+        ends = any(isinstance(record, JobFinished) for _, record in self.blocked.records)
+        if ends and (chance := self.world.config.dies_at_the_end) and self.world.rng.random() < chance:
+            self.crash()
 
     def commit_answered(self) -> None:
         world, commit = self.world, self.blocked
@@ -415,6 +438,9 @@ class CoordinatorProcess:
         world, acts = self.world, list[Any]()
         if self.log is None:
             return [*([] if world.away else [(2.0, self.claim)]), *self._faults()]
+        if self.tells_end:
+            flushes = [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
+            return [*([] if world.away else flushes or [(2.0, self._told)]), *self._faults()]
         if self.core.job.phase is Phase.NEW:
             return [*([] if world.away else [(2.0, self.begin)]), *self._faults()]
         for pen in (self.pen, self.side) if not world.away else ():

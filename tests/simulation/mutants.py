@@ -16,6 +16,7 @@ from penstock.coordinator.protocol import (
     checkpoints,
     commands,
     core,
+    ended,
     failover,
     gateway,
     inbox,
@@ -877,6 +878,17 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.9: data partitions are truncated below the last completed checkpoint's positions",
         (Edit(retention, "{partition: min(needed) for", "{partition: max(needed) for"),),
         "pair",
+    ),
+    # ---- the end of a job that nobody was told of (section 4)
+    "acknowledged-and-not-told-of-the-end": Mutant(
+        "section 4: who finds that the job has ended tells each attempt that the last completed checkpoint names",
+        (Edit(ended, "if subtask in here and snapshot.attempt != NO_ATTEMPT", "if False"),),
+        "untold-replay",
+    ),
+    "hello-behind-the-end-unanswered": Mutant(
+        "section 4: and every Hello behind it",
+        (Edit(ended, "if isinstance(hello, Hello) and", "if False and isinstance(hello, Hello) and"),),
+        "untold-stops-replay",
     ),
     # ---- another parallelism (section 5)
     "events-of-the-gone-dropped": Mutant(

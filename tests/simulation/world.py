@@ -111,6 +111,8 @@ class World:
         self._speed: dict[object, float] = {}
         self.newest_uid = self._nonces = self._runs = 0
         self.finished = False
+        self.stopped = False
+        """Finished as far as anybody knows, because a coordinator died behind the stop: nobody starts it again."""
         self._gone: set[SubtaskId] = set()
         """Whose task of the newest run has returned normally."""
         self.checks = Checks(self)
@@ -214,13 +216,6 @@ class World:
             self.finished = True
         elif not self.config.batches:
             self.new_run()
-
-    def job_is_over(self) -> None:
-        """A successor found the job finished: its runner ends what is left of its tasks."""
-        self.finished = True
-        for instance in self.instances:
-            if instance.alive:
-                instance.crash()
 
     def left(self, instance: SubtaskProcess, departure: Departure) -> None:
         if instance.run == self.run and departure in (Departure.FINISHED, Departure.STOPPED):
@@ -363,6 +358,8 @@ class World:
             acts.append((0.01, self._command, CommandKind.REQUEST))
             acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
             acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP_WITH_SAVEPOINT))
+            if self.config.dies_at_the_end and self.config.stops:
+                acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP))
             if self.config.discards:
                 acts.append((0.03 * self.config.discards, self._command, CommandKind.DISCARD))
         return acts + strikes(self)
