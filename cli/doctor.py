@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -205,12 +205,10 @@ def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]
     for spec in specs:
         facts = there.topics.get(spec.name)
         if facts is None and spec.name not in there.hidden:
-            yield Finding(
-                spec.name,
-                MISSING,
-                "does not exist",
-                f"it was deleted: purge the job (penstock purge {job}) to start anew",
-            )
+            gone = f"it was deleted: purge the job (penstock purge {job}) to start anew"
+            if spec.name == client.topics.status:
+                gone = "it was deleted: the next start makes it again"
+            yield Finding(spec.name, MISSING, "does not exist", gone)
             continue
         lacking = missing([spec], grants, there, transport.max_record_bytes)
         wrong, cures = [one.what for one in lacking], [one.remedy for one in lacking]
@@ -231,17 +229,19 @@ def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]
         )  # fmt: skip
 
 
-def _specs(client: JobClient, there: Iterable[str]) -> list[TopicSpec]:
+def _specs(client: JobClient, there: Sequence[str]) -> list[TopicSpec]:
     """The topics the job needs, as its last checkpoint or its status tells its operators.
 
     Which operators feed which an old checkpoint does not say, and no status; the topics that are ``there`` do.
     """
-    status, last = client.status(), client.history().last
-    operators: Iterable[OperatorSnapshot | OperatorStatus] = () if status is None else status.operators
+    last = client.history().last
+    operators: Iterable[OperatorSnapshot | OperatorStatus] = ()
     edges: dict[tuple[str, str], None] = {}
     if last is not None:
         operators = last.header.operators
         edges = {(given.upstream, o.operator): None for o in last.header.operators for given in o.inputs}
+    elif client.topics.status in there and (status := client.status()) is not None:
+        operators = status.operators
     for topic in there:
         sender, _, rest = topic.removeprefix(client.topics.root).partition(".")
         receiver, _, kind = rest.partition(".")

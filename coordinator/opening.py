@@ -66,7 +66,7 @@ def read_begin(
     end = offsets[acks].end
     return Begin(
         log,
-        {name: info.topic_id for name, info in described.items()},
+        {name: info.topic_id for name, info in described.items() if name != topics.status},  # nobody needs that one
         {subtask: _offsets(offsets[partition]) for subtask, partition in partitions.items()},
         Offsets(offsets[acks].begin, end),
         int(time.time() * 1000),

@@ -64,3 +64,10 @@ def test_one_that_is_gone_is_missing_and_the_way_out_is_one() -> None:
     finding = found(transport_of(without=DATA))[DATA]
     assert (finding.state, finding.found) == (MISSING, "does not exist")
     assert "penstock purge job" in finding.remedy
+
+
+def test_without_its_status_topic_a_job_only_has_to_start_again() -> None:
+    status = SETTINGS.topics.status
+    finding = found(transport_of(without=status))[status]
+    assert (finding.state, finding.found) == (MISSING, "does not exist")
+    assert "the next start makes it again" in finding.remedy

@@ -186,3 +186,16 @@ def test_a_job_keeps_its_window_and_can_go_back_to_where_that_begins(monkeypatch
     with LocalJob(busy_job(replay_retention=window_s), transport, options) as running:
         running.wait_for(lambda status: status.last_completed > kept.last_id, 20)
     assert Busy.went_back_to == [begins]
+
+
+def test_a_job_whose_status_topic_was_deleted_goes_on() -> None:
+    """Nobody who starts needs what stood there, so nothing of the job is lost."""
+    transport = MemoryTransport(MemoryBroker())
+    with LocalJob(busy_job(), transport) as running:
+        running.wait_for(lambda status: status.checkpoints_completed >= 2, 20)
+        running.client.stop()
+        last = running.client.history().last_id
+    transport.delete_topics([STATUS.topic])
+    with LocalJob(busy_job(), transport) as running:
+        running.wait_for(lambda status: status.last_completed > last, 20)
+        assert running.client.status() is not None
