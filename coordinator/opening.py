@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..schemas.checkpoints import CheckpointLogRecord, EpochClaimed
@@ -11,12 +11,15 @@ from ..schemas.codec import decode
 from ..schemas.errors import BrokerUnreachable, Fenced, JobRefused, StateError, TransportError, UnreadableRecord
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
+from ..schemas.plan import Role
 from ..schemas.settings import JobSettings
 from ..schemas.user_codec import learn
 from ..schemas.user_schemas import Subject
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
+from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from .host import CoordinatorSpec
+from .protocol import recovery
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
 from .protocol.history import History, Keyed
@@ -91,6 +94,30 @@ def learn_schemas(specs: Mapping[str, StateSpec], begin: Begin) -> None:
             learn(spec.state_codec, used.schema)
         if isinstance(spec, CoordinatorSpec) and used.subject == Subject.EVENTS:
             learn(spec.codec, used.schema)
+
+
+def require_topics(
+    settings: JobSettings,
+    transport: Transport,
+    roles: Iterable[Role],
+    timeout_s: float,
+    restore: Restore = Restore.LATEST,
+    restore_checkpoint: int = -1,
+) -> None:
+    """Makes the job's topics, and raises as :func:`..transport.requirements.require` does.
+
+    JobRefused where the job cannot start with more subtasks: topics keep for ever the partitions that they are given.
+    """
+
+    def check() -> None:
+        try:
+            log = read_log(settings.name, transport, Partition(settings.topics.checkpoints, 0), _LOOK_TIMEOUT_S)
+        except TransportError:
+            return  # whoever starts asks again
+        core = CoordinatorCore(settings, "only looking")
+        recovery.check_layout(core.job, History.of(log), restore, restore_checkpoint)
+
+    require(settings, transport, roles, timeout_s, creates=True, before_widening=check)
 
 
 def check_may_start(

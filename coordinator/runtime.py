@@ -37,7 +37,6 @@ from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
 from ..transport.ports import FencedLog, Partition, Transport, Writer
-from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
@@ -253,9 +252,9 @@ class CoordinatorRuntime:
 
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
-        require(settings, self._transport, [Role.COORDINATOR], deadline_s, creates=True)
+        restore = self.options.restore, self.options.restore_checkpoint
+        opening.require_topics(settings, self._transport, [Role.COORDINATOR], deadline_s, *restore)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
-            restore = self.options.restore, self.options.restore_checkpoint
             with suppress(JobHasFinished):  # found again behind the claim, where it can be told to all
                 opening.check_may_start(settings, self._transport, *restore, self._specs)
         if self._before is not None:

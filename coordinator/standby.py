@@ -29,10 +29,9 @@ from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, RestartStrategy
 from ..schemas.status import JobStatus
 from ..transport.ports import Election, Partition, Reader, Transport
-from ..transport.requirements import require
 from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
-from .opening import check_may_start
+from .opening import check_may_start, require_topics
 from .protocol.effects import Ending
 from .protocol.standby import AT_WORK, Verdict, Watch
 from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
@@ -162,7 +161,7 @@ class StandbyService:
     def _stand(self) -> CoordinatorOutcome:
         settings, topics = self._settings, self._settings.topics
         # What would be refused then is said now.
-        require(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S, creates=True)
+        require_topics(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S)
         ended_through = 0
         with suppress(JobHasFinished):  # found again when it is this one's turn, where it can be told to all
             history = check_may_start(settings, self._transport, coordinators=self._coordinators)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 from pyspark import SparkContext, SparkFiles
 
 from ..coordinator.client import JobClient
-from ..coordinator.opening import check_may_start
+from ..coordinator.opening import check_may_start, require_topics
 from ..coordinator.runtime import CoordinatorOptions
 from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
@@ -81,8 +81,12 @@ def run(
         prepared = prepare(spark, job, inputs)
         rows = {name: given.plan for name, given in prepared.by_operator.items()}
         plan = TaskPlan(settings, config, uuid.uuid4().hex, operators, rows)
-        require(settings, transport, roles_here(coordinator), SETUP_TIMEOUT_S, creates=True)
-        return _started(context, job, plan, prepared, transport, coordinator == "driver", options, stop_timeout)
+        here, options, roles = coordinator == "driver", options or CoordinatorOptions(), roles_here(coordinator)
+        if here:
+            require_topics(settings, transport, roles, SETUP_TIMEOUT_S, options.restore, options.restore_checkpoint)
+        else:
+            require(settings, transport, roles, SETUP_TIMEOUT_S, creates=True)
+        return _started(context, job, plan, prepared, transport, here, options, stop_timeout)
     except BaseException:
         transport.close()
         raise
@@ -95,10 +99,9 @@ def _started(
     inputs: PreparedInputs,
     transport: KafkaTransport,
     coordinated_here: bool,
-    options: CoordinatorOptions | None,
+    options: CoordinatorOptions,
     stop_timeout_s: float,
 ) -> JobHandle:
-    options = options or CoordinatorOptions()
     if coordinated_here:
         check_may_start(plan.settings, transport, options.restore, options.restore_checkpoint, job.coordinators)
     client = JobClient(transport, job.name, job.prefix)

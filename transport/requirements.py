@@ -7,7 +7,7 @@ a topic it may not see waits for it for ever.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..schemas.access import Grant, Operation, Resource, grant_commands
@@ -89,12 +89,19 @@ def _of_its_shape(
 
 
 def require(
-    settings: JobSettings, transport: Transport, roles: Iterable[Role], timeout_s: float, *, creates: bool = False
+    settings: JobSettings,
+    transport: Transport,
+    roles: Iterable[Role],
+    timeout_s: float,
+    *,
+    creates: bool = False,
+    before_widening: Callable[[], None] = lambda: None,
 ) -> None:
     """Raises where the broker lacks something that processes of these roles need.
 
     NotAuthorized where it is a right, JobRefused where it is a topic or how one is set up. With ``creates``, topics and
     partitions that are missing are created first; where this user may not, the error has the commands that do it.
+    ``before_widening`` is called, and may raise, before a topic that is there gets partitions: it never loses them.
     """
     plan, deadline = Plan(settings), time.monotonic() + timeout_s
     grants = plan.grants(roles)
@@ -104,6 +111,8 @@ def require(
     _require_rights(settings, there, lacking)
     if creates:
         short = [spec for spec in plan.topics if _is_short(spec, there)]
+        if any(spec.name in there.topics for spec in short):
+            before_widening()
         if short:
             _create(settings, transport, short, there, max(deadline - time.monotonic(), 0.05))
             there = transport.inspect(names, max(deadline - time.monotonic(), 0.05))

@@ -41,11 +41,9 @@ def begin(job: JobState, begin: Begin) -> None:
     job.heartbeat_read_at = job.now
     _check_topics(job, begin)
     _check_unfinished(job, begin)
-    restored = _chosen(job, begin)
+    restored = _chosen(job, begin.restore, begin.restore_checkpoint)
     if restored is not None:
-        _check_driver(job, restored.id, by_query=bool(restored.header.committer))
-        if job.settings.batches:
-            _check_fits(job, restored.id, restored.header.operators)
+        _check_taken(job, restored)
         _check_keys(job, restored)
         _check_positions(job, restored, begin)
         payload_schemas.check(job, restored.id, restored)
@@ -61,6 +59,21 @@ def begin(job: JobState, begin: Begin) -> None:
         return redistributed(job, Redistributed({}))
     job.phase = Phase.RESCALING
     return job.emit(effect)
+
+
+def check_layout(job: JobState, history: History, restore: Restore, checkpoint_id: int) -> None:
+    """Raises JobRefused where the checkpoint that a start would restore cannot have the job's parallelism."""
+    job.history = history
+    restored = _chosen(job, restore, checkpoint_id)
+    if restored is not None:
+        _check_taken(job, restored)
+        rescaling.check(job, restored)
+
+
+def _check_taken(job: JobState, restored: Checkpoint) -> None:
+    _check_driver(job, restored.id, by_query=bool(restored.header.committer))
+    if job.settings.batches:
+        _check_fits(job, restored.id, restored.header.operators)
 
 
 def redistributed(job: JobState, dealt: Redistributed) -> None:
@@ -115,19 +128,17 @@ def _check_unfinished(job: JobState, begin: Begin) -> None:
         )
 
 
-def _chosen(job: JobState, begin: Begin) -> Checkpoint | None:
-    match begin.restore:
+def _chosen(job: JobState, restore: Restore, checkpoint_id: int) -> Checkpoint | None:
+    match restore:
         case Restore.LATEST:
             return job.history.last
         case Restore.FRESH:
             return None
         case Restore.CHECKPOINT:
-            checkpoint = job.history.checkpoints.get(begin.restore_checkpoint)
+            checkpoint = job.history.checkpoints.get(checkpoint_id)
             if checkpoint is None:
                 kept = ", ".join(map(str, job.history.checkpoints)) or "none"
-                raise JobRefused(
-                    f"job {job.settings.name} has no checkpoint {begin.restore_checkpoint}; kept are: {kept}"
-                )
+                raise JobRefused(f"job {job.settings.name} has no checkpoint {checkpoint_id}; kept are: {kept}")
             return checkpoint
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from penstock import Job
 from penstock.coordinator.redistribution import Redistribution
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.user_codec import learn
@@ -127,6 +128,26 @@ def test_without_a_rule_the_start_is_refused_and_the_old_parallelism_still_runs(
         pass
     running = run_until(splits_job("strict", 2, LIMIT), transport, lambda r: len(kept(r)) >= LIMIT)
     assert sorted(kept(running)) == list(range(LIMIT))
+
+
+def test_a_start_that_cannot_be_rescaled_leaves_the_topics_as_narrow_as_they_are(transport: MemoryTransport) -> None:
+    """A topic never loses a partition that it has been given: a slip of the pen would cost the broker for ever."""
+    run_until(splits_job("narrow", 2, LIMIT), transport, lambda r: len(kept(r)) >= 100)
+    events = splits_job("narrow", 2, LIMIT).settings.topics.events("keepers")
+    for rescale, partitions in ((None, 2), ("list", 3)):
+        job = new_job("narrow")
+        job.operator(
+            "keepers", parallelism=3, coordinator=lambda: HandingOut(LIMIT), codec="json", state_codec="json",
+            subtask=Keeping, rescale=rescale,
+        )  # fmt: skip
+        coordinator = CoordinatorRuntime(job.settings, job.coordinators, transport)
+        coordinator.leave()
+        if rescale is None:
+            with pytest.raises(JobRefused, match="does not say how they are redistributed"):
+                coordinator.run()
+        else:
+            coordinator.run()
+        assert transport.describe_topics([events])[events].partitions == partitions
 
 
 def test_a_functions_error_refuses_before_anybody_is_fenced(transport: MemoryTransport) -> None:
