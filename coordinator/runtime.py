@@ -52,7 +52,7 @@ from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
 from .side_writer import SideWriter
-from .state_owner import claim_states
+from .state_owner import check_state_owner, claim_states
 from .states import collect_orphans, load_state
 from .status import encoded, job_status
 from .timers import Timers
@@ -322,7 +322,7 @@ class CoordinatorRuntime:
             case effects.DeleteStates():
                 self._workers.submit(_logged, self._storage.delete, list(effect.locations))
             case effects.CollectOrphans():
-                self._workers.submit(_logged, collect_orphans, self._storage, effect)
+                self._workers.submit(_logged, self._collect_orphans, effect)
             case effects.Redistribute():
                 self._perform_all(self._core.handle(self._redistribution.perform(effect), time.monotonic()))
             case effects.Truncate():
@@ -364,6 +364,11 @@ class CoordinatorRuntime:
                 "job=%s operator=%s: the coordinator raised (%s)", self.settings.name, call.operator, callback
             )
             self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
+
+    def _collect_orphans(self, effect: effects.CollectOrphans) -> None:
+        """Behind another look at whose folder it is: what no checkpoint of this job names may be another's."""
+        check_state_owner(self.settings, self._transport, self._storage, self.options.deadline_s)
+        collect_orphans(self._storage, effect)
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
         partition, epoch = opening.event_partition(self.settings, subtask), self._core.job.history.epoch

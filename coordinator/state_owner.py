@@ -68,7 +68,7 @@ def claim_states(
 def _claim(owner: StateOwner, storage: StateStorage) -> None:
     found = _checked(owner, storage)
     if found is None or not owner.is_same(found) or (owner.witness and not found.witness):
-        storage.mark_owner(json.dumps(asdict(owner)).encode())
+        storage.mark_owner(json.dumps(asdict(owner)).encode(), instead=found is not None)
         _checked(owner, storage)  # another may have marked it in the same moment
 
 

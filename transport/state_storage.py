@@ -142,9 +142,16 @@ class StateStorage:
 
         return self._try("read back", _OWNER, read)
 
-    def mark_owner(self, mark: bytes) -> None:
-        """Says whose the job's folder is. Raises :class:`StateError`."""
-        self._store(_OWNER, mark)
+    def mark_owner(self, mark: bytes, *, instead: bool = True) -> None:
+        """Says whose the job's folder is. Raises :class:`StateError`.
+
+        Without ``instead`` a mark that stands in a local folder by now stays: read what stands.
+        """
+        if instead or not _is_local(self._files()):
+            self._store(_OWNER, mark)
+        else:
+            path = self._path(_OWNER)
+            self._try("store", _OWNER, lambda _: _write_new_file(path, mark))
 
     def _try(self, verb: str, location: str, action: Callable[[Any], T]) -> T:
         attempts = tenacity.Retrying(
@@ -206,6 +213,21 @@ class StateStorage:
 def _is_local(files: Any) -> bool:
     protocol = files.protocol
     return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+
+
+def _write_new_file(path: str, data: bytes) -> None:
+    """Writes a local file as :func:`_write_file` does, but where there is one: that stays as it is."""
+    beside = f"{path}{_UNFINISHED}{uuid.uuid4().hex}"
+    _write_file(beside, data)
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without links
+        os.replace(beside, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(beside)
 
 
 def _write_file(path: str, data: bytes) -> None:

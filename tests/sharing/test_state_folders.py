@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
 from penstock.schemas.errors import JobRefused, StateError
+from penstock.schemas.state import state_location
 from penstock.schemas.topics import TopicSpec
 from penstock.testing.local import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport, StateStorage
@@ -198,6 +201,64 @@ def test_storage_that_is_away_keeps_a_job_from_starting_and_not_from_going_on(
             with pytest.raises(StateError, match="away"):
                 service.wait(PATIENCE_S)
             wait_checkpoint(running, plan)
+
+
+def test_of_two_that_mark_a_folder_in_the_same_moment_one_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = large_job(Plan(), url).settings
+    storage = StateStorage(url, settings.topics.root)
+    transports = [MemoryTransport(MemoryBroker()) for _ in range(2)]
+    for transport in transports:
+        transport.create_topics(settings.topic_specs)
+    look, both = StateStorage.owner_mark, threading.Barrier(2)
+
+    def looks(self: StateStorage) -> bytes | None:
+        found = look(self)
+        if found is None:
+            both.wait(PATIENCE_S)
+        return found
+
+    def claim(transport: MemoryTransport) -> bool:
+        try:
+            claim_states(settings, transport, storage, 5.0)
+        except JobRefused:
+            return False
+        return True
+
+    monkeypatch.setattr(StateStorage, "owner_mark", looks)
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(claim, transports)) == [False, True]
+    folder = Path(url.removeprefix("file://")) / "penstock.job"
+    assert [file.name for file in folder.iterdir()] == ["owner.json"]
+
+
+def test_nothing_is_collected_in_a_folder_that_has_become_anothers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = Plan()
+    job = large_job(plan, url)
+    with run(job) as running:
+        wait_checkpoint(running, plan)
+        storage = StateStorage(url, running.settings.topics.root)
+        theirs = state_location(1, 0, "op-0-theirs")
+        storage.put(theirs, LARGE)
+        monkeypatch.setattr("penstock.coordinator.runtime.claim_states", lambda *_, **__: None)
+        checked = threading.Event()
+
+        def check(*arguments: Any) -> None:
+            try:
+                check_state_owner(*arguments)
+            finally:
+                checked.set()
+
+        monkeypatch.setattr("penstock.coordinator.runtime.check_state_owner", check)
+        storage.mark_owner(json.dumps({"cluster": "c", "topic": "t", "topic_id": "i"}).encode())
+        service = CoordinatorService(
+            instances_of(job.settings, job.coordinators, running.transport, CoordinatorOptions(continues=True)),
+            job.restart,
+        ).start()
+        wait_recovered(running, plan)
+        assert checked.wait(PATIENCE_S)
+        service.leave()
+        service.wait(PATIENCE_S)
+        assert theirs in storage.list()
 
 
 def test_a_mark_of_a_later_release_is_read_as_far_as_it_is_known(url: str) -> None:
