@@ -20,6 +20,7 @@ from ..schemas.checkpoints import (
     key_of,
 )
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from .derived import losses
 from .describing import told
 from .facts import EpochFacts, KnownCheckpoint, LogFacts, stripped
 from .report import Kind, Place, Report
@@ -43,7 +44,6 @@ class CheckpointLogCheck:
         self._expected_offset = 0
         self._owed: tuple[int, int] | None = None
         """An id that an epoch has left out, and where; only a derived checkpoint may have it."""
-        self._forked = False
         self._if_whole: list[tuple[Kind, int, str, str]] = []
         """Damage, unless something has been taken out of the log rightly."""
 
@@ -82,7 +82,7 @@ class CheckpointLogCheck:
                 self._in_epoch(offset, record.epoch, record)
                 self._ended = offset
             case Forked():
-                self.facts.whole, self._forked = False, True
+                self.facts.whole, self.facts.forked = False, True
         return None
 
     def finish(self) -> LogFacts:
@@ -210,6 +210,9 @@ class CheckpointLogCheck:
         known = self._known(offset, header)
         if prepared is not None:
             self._as_prepared(offset, prepared, known)
+        if known.derived and (of := facts.checkpoints.get(header.rescaled_from)) is not None:
+            for expected, found in losses(known, of):
+                self._damage(Kind.DERIVED, offset, expected, found)
         facts.checkpoints[n] = known
         for gone in header.discarded:
             if gone < n and gone not in facts.checkpoints:
@@ -250,7 +253,7 @@ class CheckpointLogCheck:
         n = header.checkpoint_id
         found = self._parts.get(n, {}) if keep else self._parts.pop(n, {})
         parts = {part: entry for part, entry in found.items() if part < header.parts}
-        copied = self._forked and self._epoch is None
+        copied = self.facts.forked and self._epoch is None
         if sorted(parts) != list(range(header.parts)):
             lacking = sorted(set(range(header.parts)) - set(parts))
             expected = f"all {header.parts} parts of checkpoint {n} before it"
@@ -269,7 +272,10 @@ class CheckpointLogCheck:
                 subtasks[subtask] = joined if first is not None else stripped(joined)
                 if first is None:
                     check_ranges(self._report, self._place, at, n, subtask, snapshot)
-        known = KnownCheckpoint(header, offset, subtasks, copied)
+        inbox = {
+            subtask: sum(e.count for e in snapshot.inbox) for subtask, snapshot in subtasks.items() if snapshot.inbox
+        }
+        known = KnownCheckpoint(header, offset, subtasks, inbox, copied)
         self._everybody(known, complete=len(parts) == header.parts)
         if known.taken_here:
             self._of_this_epoch(known)

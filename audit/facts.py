@@ -36,6 +36,8 @@ class KnownCheckpoint:
     """Of the header in the checkpoint log."""
     subtasks: Mapping[SubtaskId, SubtaskSnapshot]
     """States are stripped to what tells them apart: see :func:`stripped`."""
+    inbox: Mapping[SubtaskId, int] = field(default_factory=dict)
+    """How many events that its coordinators had yet to be handed it holds itself, by sender."""
     copied: bool = False
     """It came with the history of another job: its acks and markers stand there."""
 
@@ -73,6 +75,8 @@ class KnownCheckpoint:
 class LogFacts:
     """The checkpoint log, folded."""
 
+    forked: bool = False
+    """The history begins with a copy."""
     whole: bool = True
     """False where compaction, or a copy, has taken away what once stood there: what is missing then proves nothing."""
     epochs: dict[int, EpochFacts] = field(default_factory=dict)

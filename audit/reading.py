@@ -80,6 +80,11 @@ class _Audit:
         ]
         self._before = self._transport.offsets(partitions)
         facts = self._checkpoint_log()
+        if facts.forked and not facts.epochs:
+            raise JobRefused(
+                f"job {names.job!r} under prefix {names.prefix!r} is a fork that has not come to its end: it is being"
+                f" made, or was killed meanwhile (then purge it: penstock purge {names.job})"
+            )
         self._topics(facts, topics)
         acks_at = Partition(names.acks, 0)
         if acks_at in self._before:

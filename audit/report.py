@@ -27,6 +27,8 @@ class Kind(StrEnum):
     """An id used twice, or outside the block that its epoch has reserved."""
     PARTS = "parts"
     """A checkpoint whose parts are missing, or which lacks a subtask."""
+    DERIVED = "derived"
+    """A checkpoint derived for another parallelism that lacks what the one it was made of had."""
     RESTORED = "restored"
     """An epoch or a Start names a checkpoint that was not there."""
     TOPIC = "topic"

@@ -27,7 +27,7 @@ from penstock.schemas.checkpoints import (
 from penstock.schemas.data import Barrier, RecordFrame
 from penstock.schemas.events import CheckpointAborted, EventFrame, Reset, Start, TriggerCheckpoint
 from penstock.schemas.events import CheckpointCompleted as Notice
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 
 from .logs import At, Logs, at_place, simulated
@@ -48,6 +48,8 @@ SEEDS = {
     "zombies": ("zombies-replay", 3),
     "data": ("pair-backlog", 13),
     "query": ("query-1", 4),
+    "rescaled": ("rescale-savepoints", 22),
+    "shrunk": ("rescale-often", 12),
 }
 """Which simulated history each set of logs is."""
 
@@ -65,6 +67,69 @@ def damage(logs: str) -> Callable[[Edit], Edit]:
 @cache
 def healthy(name: str) -> Logs:
     return simulated(*SEEDS[name])
+
+
+# ---- checkpoints that were derived for another parallelism
+
+
+def derived(logs: Logs) -> tuple[At, CheckpointCompleted]:
+    return logs.first(CheckpointCompleted, lambda c: c.rescaled_from != NO_CHECKPOINT)
+
+
+def owing(logs: Logs, n: int) -> SubtaskId:
+    """Whose events to its coordinator the checkpoint holds."""
+    return next(
+        SubtaskId(part.operator, snapshot.subtask)
+        for _, part in logs.all(CheckpointPart, lambda p: p.checkpoint_id == n)
+        for snapshot in part.subtasks
+        if snapshot.inbox
+    )
+
+
+@damage("rescaled")
+def a_derived_checkpoint_forgets_who_acknowledged(logs: Logs) -> tuple[Kind, At]:
+    at, header = derived(logs)
+    logs.change_snapshot(header.checkpoint_id, SubtaskId("alpha", 0), attempt=NO_ATTEMPT)
+    return Kind.DERIVED, at
+
+
+@damage("rescaled")
+def a_derived_checkpoint_counts_fewer_events_of_a_subtask(logs: Logs) -> tuple[Kind, At]:
+    at, header = derived(logs)
+    subtask = owing(logs, header.checkpoint_id)
+    logs.change_snapshot(header.checkpoint_id, subtask, sent_sequence=0)
+    return Kind.DERIVED, at
+
+
+@damage("rescaled")
+def a_derived_checkpoint_lacks_the_inbox_of_its_savepoint(logs: Logs) -> tuple[Kind, At]:
+    at, header = derived(logs)
+    logs.change_snapshot(header.checkpoint_id, owing(logs, header.checkpoint_id), inbox=())
+    return Kind.DERIVED, at
+
+
+@damage("shrunk")
+def a_derived_checkpoint_lacks_a_subtask_that_is_gone(logs: Logs) -> tuple[Kind, At]:
+    at, header = logs.last(CheckpointCompleted, lambda c: c.rescaled_from != NO_CHECKPOINT)
+    gone = SubtaskId("alpha", header.operators[0].parallelism)
+    part_at, part, snapshot = logs.part_of(header.checkpoint_id, gone)
+    logs.change(part_at, subtasks=tuple(s for s in part.subtasks if s is not snapshot))
+    return Kind.DERIVED, at
+
+
+@damage("rescaled")
+def a_derived_checkpoint_has_another_state_of_a_coordinator(logs: Logs) -> tuple[Kind, At]:
+    at, header = derived(logs)
+    operator, *others = header.operators
+    logs.change(at, operators=(replace(operator, coordinator_state=StateHandle(1, inline=b"x")), *others))
+    return Kind.DERIVED, at
+
+
+@damage("rescaled")
+def a_checkpoint_is_derived_of_another_than_the_restored_one(logs: Logs) -> tuple[Kind, At]:
+    at, header = derived(logs)
+    logs.change(at, rescaled_from=header.rescaled_from - 1)
+    return Kind.RESTORED, at
 
 
 @pytest.mark.parametrize("name", SEEDS)

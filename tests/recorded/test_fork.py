@@ -481,13 +481,14 @@ def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
     assert len(ran.transport.list_topics("penstock.sandbox.")) == 4
 
 
-@pytest.mark.damages_logs
 def test_from_a_fork_that_was_killed_no_coordinator_starts(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     """However early that was: its topics may all be empty."""
     monkeypatch.setattr(forking._Fork, "_copy_records", lambda *_: (_ for _ in ()).throw(TransportError("killed")))
     monkeypatch.setattr(forking._Fork, "_undo", lambda *_: None)
     with pytest.raises(TransportError, match="killed"):
         fork(ran.recorded, "sandbox", ran.checkpoints[0])
+    with pytest.raises(JobRefused, match=r"'sandbox' under prefix 'penstock' is a fork that has not come to its end"):
+        audit(ran.transport, "sandbox")
     match = r"job sandbox is a fork of job ran that has not come to its end.*penstock purge sandbox"
     with (
         pytest.raises(JobRefused, match=match),
