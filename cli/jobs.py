@@ -55,6 +55,8 @@ def state_told(job: JobOnBroker) -> str:
     """What it is doing; of one that tells nothing, why."""
     if not job.whole:
         return "incomplete"
+    if job.hidden:
+        return "hidden"
     return "never started" if job.status is None else state_of(job.status)
 
 

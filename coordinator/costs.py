@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..schemas.errors import TopicMissing, TransportError
+from ..schemas.errors import NotAuthorized, TopicMissing, TransportError
 from ..schemas.status import JobStatus
 from ..schemas.topics import TopicNames, owner_of_topic
 from ..transport.ports import Partition, Transport
@@ -38,6 +38,8 @@ class JobOnBroker:
     status: JobStatus | None
     """The newest that was told; None where none was."""
     cost: Cost
+    hidden: bool = False
+    """Whether there may be a status, which this user may not read."""
 
 
 def jobs_on(transport: Transport, prefix: str | None) -> list[JobOnBroker]:
@@ -56,16 +58,19 @@ def jobs_on(transport: Transport, prefix: str | None) -> list[JobOnBroker]:
         names = TopicNames(of_prefix, job)
         whole = names.checkpoints in topics
         if whole or prefix is not None or len(topics) > 1:
-            status = _status(JobClient(transport, job, of_prefix)) if names.status in topics else None
-            found.append(JobOnBroker(of_prefix, job, whole, status, _cost(transport, topics, sizes)))
+            status, hidden = _status(JobClient(transport, job, of_prefix)) if names.status in topics else (None, False)
+            found.append(JobOnBroker(of_prefix, job, whole, status, _cost(transport, topics, sizes), hidden))
     return found
 
 
-def _status(client: JobClient) -> JobStatus | None:
+def _status(client: JobClient) -> tuple[JobStatus | None, bool]:
+    """The newest one, and whether it is hidden."""
     try:
-        return client.status()
-    except (TopicMissing, TransportError):
-        return None  # it is being purged
+        return client.status(), False
+    except NotAuthorized:
+        return None, True
+    except TransportError:
+        return None, False  # it is being purged
 
 
 def _cost(transport: Transport, topics: Iterable[str], sizes: Mapping[str, int] | None) -> Cost:

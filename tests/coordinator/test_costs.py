@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.cli.jobs import state_told
 from penstock.coordinator.costs import Cost, jobs_on
-from penstock.schemas.errors import TopicMissing
+from penstock.schemas.errors import NotAuthorized, TopicMissing
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
 from penstock.transport.memory import MemoryBroker, MemoryTransport
@@ -48,6 +49,19 @@ def test_only_those_under_the_prefix_and_none_whose_name_begins_alike(transport:
     assert [(j.prefix, j.job) for j in jobs_on(transport, "pen")] == [("pen", "one"), ("pen", "three")]
     everybody = [("pen", "one"), ("pen", "three"), ("penstock", "two")]
     assert [(j.prefix, j.job) for j in jobs_on(transport, None)] == everybody
+
+
+def test_of_a_status_that_may_not_be_read_nobody_says_that_there_is_none(
+    transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(transport, "flights")
+
+    def refused(*_: object) -> None:
+        raise NotAuthorized("this user lacks the right Read")
+
+    monkeypatch.setattr(transport, "reader", refused)
+    (job,) = jobs_on(transport, "penstock")
+    assert (job.status, state_told(job), job.cost.topics) == (None, "hidden", 4)
 
 
 def test_what_is_left_of_a_job_is_told_as_that(transport: MemoryTransport) -> None:
