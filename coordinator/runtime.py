@@ -52,7 +52,7 @@ from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
 from .side_writer import SideWriter
-from .state_owner import check_state_owner, claim_states
+from .state_owner import StateOwner, claim_states
 from .states import collect_orphans, load_state
 from .status import encoded, job_status
 from .timers import Timers
@@ -131,6 +131,7 @@ class CoordinatorRuntime:
         self._raised: deque[inputs.Input] = deque()
         self._outcome: CoordinatorOutcome | None = None
         self._acks_reader: AcksReader | None = None
+        self._owner: StateOwner | None = None
         self._logs: _Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
@@ -262,7 +263,7 @@ class CoordinatorRuntime:
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = _Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         options = self.options
-        claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
+        self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
         begin = opening.read_begin(
             settings,
             self._transport,
@@ -271,6 +272,7 @@ class CoordinatorRuntime:
             continues=options.continues,
             timeout_s=deadline_s,
         )
+        self._truncation.begin(begin.topic_ids)
         opening.learn_schemas(self._specs, begin)
         for operator in settings.operators:
             if operator.has_coordinator:
@@ -322,7 +324,7 @@ class CoordinatorRuntime:
             case effects.DeleteStates():
                 self._workers.submit(_logged, self._storage.delete, list(effect.locations))
             case effects.CollectOrphans():
-                self._workers.submit(_logged, self._collect_orphans, effect)
+                self._workers.submit(_logged, collect_orphans, self._storage, effect, self._owner)
             case effects.Redistribute():
                 self._perform_all(self._core.handle(self._redistribution.perform(effect), time.monotonic()))
             case effects.Truncate():
@@ -364,11 +366,6 @@ class CoordinatorRuntime:
                 "job=%s operator=%s: the coordinator raised (%s)", self.settings.name, call.operator, callback
             )
             self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
-
-    def _collect_orphans(self, effect: effects.CollectOrphans) -> None:
-        """Behind another look at whose folder it is: what no checkpoint of this job names may be another's."""
-        check_state_owner(self.settings, self._transport, self._storage, self.options.deadline_s)
-        collect_orphans(self._storage, effect)
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
         partition, epoch = opening.event_partition(self.settings, subtask), self._core.job.history.epoch

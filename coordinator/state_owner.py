@@ -49,20 +49,29 @@ def check_state_owner(settings: JobSettings, transport: Transport, storage: Stat
 
 def claim_states(
     settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float, *, continues: bool = False
-) -> None:
-    """Marks the job's folder of states as its own. Raises JobRefused where it belongs to another.
+) -> StateOwner | None:
+    """Marks the job's folder of states as its own. Raises JobRefused where it belongs to another. None: it has none.
 
     With ``continues`` an instance before this one has done so: state storage that is away then keeps nobody from
     following it, since nothing may be needed from there.
     """
     if not storage.configured:
-        return
+        return None
+    owner = _owner(settings, transport, timeout_s)
     try:
-        _claim(_owner(settings, transport, timeout_s), storage)
+        _claim(owner, storage)
     except StateError as error:
         if not continues:
             raise
         _log.warning("job=%s: goes on without a look at whose its folder of states is: %s", settings.name, error)
+    return owner
+
+
+def require_mark(owner: StateOwner, storage: StateStorage) -> None:
+    """Raises JobRefused where the folder does not bear the mark of ``owner`` itself: a job made anew has another."""
+    found = _checked(owner, storage)
+    if found is None or not owner.is_same(found):
+        raise JobRefused(f"{storage!r} is not marked as the folder of {owner}, but of {found or 'nobody'}")
 
 
 def _claim(owner: StateOwner, storage: StateStorage) -> None:

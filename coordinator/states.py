@@ -6,6 +6,7 @@ from ..schemas.errors import StateError
 from ..schemas.state import StateHandle, epoch_of_location
 from ..transport.state_storage import StateStorage
 from .protocol.effects import CollectOrphans
+from .state_owner import StateOwner, require_mark
 
 
 def load_state(storage: StateStorage, handle: StateHandle) -> bytes:
@@ -17,10 +18,12 @@ def load_state(storage: StateStorage, handle: StateHandle) -> bytes:
     return storage.get(handle.location)
 
 
-def collect_orphans(storage: StateStorage, effect: CollectOrphans) -> None:
-    """Deletes every stored state of an older epoch that no checkpoint names."""
-    if not storage.configured:
+def collect_orphans(storage: StateStorage, effect: CollectOrphans, owner: StateOwner | None) -> None:
+    """Deletes every stored state of an older epoch that no checkpoint names, behind another look at whose folder it is:
+    what this job does not name may be another's. Raises JobRefused."""
+    if owner is None:  # it has no folder
         return
+    require_mark(owner, storage)
     unnamed = [
         location
         for location in storage.list()

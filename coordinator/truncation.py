@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
+from ..schemas.errors import TopicMissing
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
@@ -42,11 +43,17 @@ class Truncation:
         self._data: Mapping[DataPartition, Partition] = opening.data_partitions(settings)
         self._acks = Partition(settings.topics.acks, 0)
         self._status = Partition(settings.topics.status, 0)
+        self._topic_ids: Mapping[str, str] = {}
         self._lock = threading.Lock()
         self._wanted: Truncate | None = None
         self._next_at = 0.0
         self._status_at = now() + STATUS_EVERY_S
         self._running = False
+
+    def begin(self, topic_ids: Mapping[str, str]) -> None:
+        """Says which topics are meant: where others have taken their names since, the job was purged and made anew, and
+        nothing of it is to be deleted by who comes late."""
+        self._topic_ids = topic_ids
 
     def want(self, wanted: Truncate) -> None:
         with self._lock:
@@ -82,6 +89,11 @@ class Truncation:
     def _truncate(self, wanted: Truncate) -> None:
         positions = {self._events[subtask]: offset for subtask, offset in wanted.events.items()}
         positions |= {self._data[partition]: offset for partition, offset in wanted.data.items()}
+        there = self._transport.describe_topics(self._topic_ids)
+        if other := [name for name, i in self._topic_ids.items() if name not in there or there[name].topic_id != i]:
+            raise TopicMissing(
+                f"nothing is truncated: {', '.join(other)} is gone, or is another topic than at the start"
+            )
         self._transport.truncate({**positions, self._acks: wanted.acks})
 
     def _trim_status(self) -> None:

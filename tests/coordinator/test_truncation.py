@@ -14,7 +14,7 @@ from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import REPLAY_STEPS
 from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.truncation import EVERY_S, STATUS_EVERY_S, STATUS_KEPT, Truncation
-from penstock.schemas.errors import BrokerUnreachable
+from penstock.schemas.errors import BrokerUnreachable, TopicMissing
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.testing.local import LocalJob
@@ -67,6 +67,23 @@ def rig() -> Rig:
     for partition in (EVENTS, ACKS):
         rig.write(partition, 100)
     return rig
+
+
+def test_one_that_comes_after_a_purge_takes_nothing_from_the_job_that_was_made_anew(rig: Rig) -> None:
+    """A coordinator that was frozen meanwhile has its last wish yet."""
+    described = rig.transport.describe_topics([spec.name for spec in SETTINGS.topic_specs])
+    rig.truncation.begin({name: info.topic_id for name, info in described.items() if name != STATUS.topic})
+    rig.truncation.want(Truncate({S0: 7}, 3))
+    rig.do()
+    assert (rig.begin(EVENTS), rig.begin(ACKS)) == (7, 3)
+    rig.truncation.want(Truncate({S0: 70}, 30))
+    rig.transport.delete_topics([spec.name for spec in SETTINGS.topic_specs])
+    rig.transport.create_topics(SETTINGS.topic_specs)
+    for partition in (EVENTS, ACKS):
+        rig.write(partition, 100)
+    with pytest.raises(TopicMissing, match=f"{EVENTS.topic}.* is another topic"):
+        rig.pass_s(EVERY_S)
+    assert (rig.begin(EVENTS), rig.begin(ACKS)) == (0, 0)
 
 
 def test_a_first_wish_comes_true_at_once(rig: Rig) -> None:

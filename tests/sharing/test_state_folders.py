@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.protocol.effects import CollectOrphans, Ending
 from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
+from penstock.coordinator.states import collect_orphans
 from penstock.schemas.errors import JobRefused, StateError
 from penstock.schemas.state import state_location
 from penstock.schemas.topics import TopicSpec
@@ -231,34 +232,27 @@ def test_of_two_that_mark_a_folder_in_the_same_moment_one_is_refused(url: str, m
     assert [file.name for file in folder.iterdir()] == ["owner.json"]
 
 
-def test_nothing_is_collected_in_a_folder_that_has_become_anothers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = Plan()
-    job = large_job(plan, url)
-    with run(job) as running:
-        wait_checkpoint(running, plan)
-        storage = StateStorage(url, running.settings.topics.root)
-        theirs = state_location(1, 0, "op-0-theirs")
-        storage.put(theirs, LARGE)
-        monkeypatch.setattr("penstock.coordinator.runtime.claim_states", lambda *_, **__: None)
-        checked = threading.Event()
-
-        def check(*arguments: Any) -> None:
-            try:
-                check_state_owner(*arguments)
-            finally:
-                checked.set()
-
-        monkeypatch.setattr("penstock.coordinator.runtime.check_state_owner", check)
+@pytest.mark.parametrize("purged", [True, False])
+def test_nothing_is_collected_in_a_folder_that_is_anothers_by_now(url: str, purged: bool) -> None:
+    """By a coordinator that was frozen meanwhile: of the job itself as it was made anew, or of another."""
+    settings, transport = large_job(Plan(), url).settings, MemoryTransport(MemoryBroker())
+    storage = StateStorage(url, settings.topics.root)
+    transport.create_topics(settings.topic_specs)
+    owner = claim_states(settings, transport, storage, 5.0)
+    leftover, theirs = state_location(1, 1, "op-0"), state_location(2, 1, "op-0")
+    storage.put(leftover, LARGE)
+    collect_orphans(storage, CollectOrphans(frozenset(), 5), owner)
+    assert storage.list() == []
+    storage.put(theirs, LARGE)
+    if purged:
+        transport.delete_topics([spec.name for spec in settings.topic_specs])
+        transport.create_topics(settings.topic_specs)
+        claim_states(settings, transport, storage, 5.0)
+    else:
         storage.mark_owner(json.dumps({"cluster": "c", "topic": "t", "topic_id": "i"}).encode())
-        service = CoordinatorService(
-            instances_of(job.settings, job.coordinators, running.transport, CoordinatorOptions(continues=True)),
-            job.restart,
-        ).start()
-        wait_recovered(running, plan)
-        assert checked.wait(PATIENCE_S)
-        service.leave()
-        service.wait(PATIENCE_S)
-        assert theirs in storage.list()
+    with pytest.raises(JobRefused):
+        collect_orphans(storage, CollectOrphans(frozenset(), 5), owner)
+    assert storage.list() == [theirs]
 
 
 def test_a_mark_of_a_later_release_is_read_as_far_as_it_is_known(url: str) -> None:
