@@ -135,8 +135,8 @@ def described(begun: Restored) -> list[str]:
     """What the restored subtask begins with, for people."""
     start, snapshot = begun.start, begun.snapshot
     if begun.how is Restore.FAILOVER:
-        did = "derived the checkpoint for another parallelism" if begun.derived else "took the checkpoint"
-        how = f"a failover: epoch {start.epoch}, which {did}, goes on"
+        did = "has restored" if begun.part is not None and begun.part.inherited else "took"
+        how = f"a failover: epoch {start.epoch}, which {did} the checkpoint, goes on"
     else:
         how = f"a restart: epoch {start.epoch} begins, and nothing sent before it counts but the ranges"
     lines = [
@@ -158,7 +158,7 @@ def described(begun: Restored) -> list[str]:
 
 
 def _origin(begun: Restored) -> str:
-    if begun.derived:
+    if begun.part is not None and begun.part.dealt:
         return "dealt for the parallelism that there is"
     return f"acknowledged by attempt {begun.snapshot.attempt} in epoch {begun.snapshot.epoch}"
 

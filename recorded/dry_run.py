@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..coordinator.protocol.history import Checkpoint
@@ -37,7 +37,8 @@ class Restore(StrEnum):
     """How the subtask comes to be restored."""
 
     FAILOVER = "failover"
-    """It fails now, and the epoch that took the checkpoint, or derived it for another parallelism, goes on."""
+    """It fails now, and the epoch that took the checkpoint goes on; or the one that has restored it since, while no
+    newer one has completed."""
     RESTART = "restart"
     """The job is started again from the checkpoint: a new epoch begins."""
 
@@ -52,8 +53,7 @@ class Restored:
     start_offset: int
     """The end of its events: everything that is to be judged stands below."""
     snapshot: SubtaskSnapshot
-    derived: bool = False
-    """The checkpoint was derived for another parallelism."""
+    part: Part | None = None
 
     @property
     def begin(self) -> int:
@@ -73,12 +73,15 @@ def restored(
 ) -> Restored:
     """The subtask as the job's coordinator would restore it from ``checkpoint`` now.
 
-    Where not told ``how``: by a failover while the epoch that took the checkpoint is the newest, else by a restart.
+    Where not told ``how``: by a failover while the newest epoch is the one that took the checkpoint, or that has
+    restored it and completed none since, else by a restart.
     Raises ConfigurationError where no subtask is restored from it, PositionUnavailable where the log lacks what it
     would read.
     """
-    part = part_of(job.name, checkpoint, subtask)
-    snapshot, partition, history = part.snapshot, job.events(subtask), job.history
+    part, history = part_of(job.name, checkpoint, subtask), job.history
+    if checkpoint.id == history.last_id:
+        part = replace(part, epoch=history.epoch)
+    snapshot, partition = part.snapshot, job.events(subtask)
     offsets = job.transport.offsets([partition, job.acks], ASK_TIMEOUT_S)
     there = offsets[partition]
     how = how or (Restore.FAILOVER if part.epoch == history.epoch else Restore.RESTART)
@@ -99,7 +102,7 @@ def restored(
         epoch_begin=epoch_begin,
         data_positions=snapshot.data_positions,
     )
-    found = Restored(subtask, how, start, there.end, snapshot, part.derived)
+    found = Restored(subtask, how, start, there.end, snapshot, part)
     if not there.begin <= found.first_read <= there.end:
         way_out = (
             "; it can still be restored by a restart (--restart), behind which no frame of an earlier epoch counts"
@@ -115,7 +118,7 @@ def restored(
 
 
 def _epoch_begin(job: RecordedJob, part: Part, partition: Partition, there: OffsetRange) -> int:
-    read = LogReading(job.transport, {partition: there.begin}, {partition: there.end}) if part.derived else ()
+    read = LogReading(job.transport, {partition: there.begin}, {partition: there.end}) if part.inherited else ()
     return begin_behind(part, (found for found in read if isinstance(found, Recorded)), *there)
 
 

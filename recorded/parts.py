@@ -20,10 +20,13 @@ class Part:
     checkpoint_id: int
     snapshot: SubtaskSnapshot
     epoch: int
-    """Whose events follow: the one that took it, or the one that derived the checkpoint for another parallelism."""
+    """Whose events follow: the one that took it, or one that has restored it, as it was or for another parallelism."""
+    dealt: bool = False
+    """A rescaling has derived the checkpoint."""
 
     @property
-    def derived(self) -> bool:
+    def inherited(self) -> bool:
+        """Whether another epoch goes on from it than the one that took it."""
         return self.epoch != self.snapshot.epoch
 
 
@@ -39,17 +42,17 @@ def part_of(job: str, checkpoint: Checkpoint, subtask: SubtaskId) -> Part:
             f"{where} belongs to a Structured Streaming query, and no subtask is restored from it: its batch is a range"
             f" of events (penstock events {job} {subtask.operator} --from-checkpoint {checkpoint.id})"
         )
-    epoch = snapshot.epoch if header.rescaled_from == NO_CHECKPOINT else header.epoch
-    return Part(checkpoint.id, snapshot, epoch)
+    dealt = header.rescaled_from != NO_CHECKPOINT
+    return Part(checkpoint.id, snapshot, header.epoch if dealt else snapshot.epoch, dealt)
 
 
 def begin_behind(part: Part, records: Iterable[Recorded], first: int, end: int) -> int:
     """From which offset of the subtask's events on those of the part's epoch count; below ``first`` where it is gone.
 
-    ``records`` are those events, of offsets ``first`` to ``end``. Where the epoch has derived the checkpoint, a Start
-    from that says where it begins; while nobody has been started it begins at its first record, at the latest.
+    ``records`` are those events, of offsets ``first`` to ``end``. Where the epoch has restored the checkpoint, a
+    Start from that says where it begins; while nobody has been started it begins at its first record, at the latest.
     """
-    if not part.derived:
+    if not part.inherited:
         return part.snapshot.event_position
     earliest: int | None = None
     for found in records:

@@ -186,7 +186,7 @@ def _begun(recording: _Recording, who: SubtaskId, policy: FailoverPolicy, checkp
     begin, end = needed_from(snapshot), max(recording.end_offset, behind)
     if policy is FailoverPolicy.RESET:
         # Under this policy an attempt reads its predecessor's frames in ranges only: here these are one.
-        attempt = _first_attempt(recording, part.epoch, behind) if taken.derived else snapshot.attempt
+        attempt = _first_attempt(recording, part.epoch, behind) if taken.inherited else snapshot.attempt
         since = Segment(behind, end, part.epoch, snapshot.generation, attempt)
         snapshot = replace(snapshot, event_ranges=(*snapshot.event_ranges, since))
     start = start_of(
@@ -205,7 +205,7 @@ def _begun(recording: _Recording, who: SubtaskId, policy: FailoverPolicy, checkp
 
 def _followed(recording: _Recording, part: Part) -> Part:
     """The same with its position where its epoch's events begin; PositionUnavailable where that is gone."""
-    if not part.derived:
+    if not part.inherited:
         return part
     first = recording.first_offset
     behind = begin_behind(part, recording.records(first), first, recording.end_offset)

@@ -16,6 +16,7 @@ from penstock.schemas.frames import pack
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import Segment
 from penstock.transport import LogRecord, Partition
+from tests.coordinator.jobs import Plan, make_job, run
 
 from .conftest import Ran
 
@@ -135,6 +136,24 @@ def test_a_failover_gets_what_was_sent_since_the_checkpoint(ran: Ran) -> None:
         events = [event for one in found for event in one.events]
         assert events == [b"%s%d" % (letter, n) for letter in expected for n in range(3)]
         assert dry_run.verdicts[Verdict.FAILS] == 0
+
+
+def test_a_subtask_that_fails_behind_a_restart_gets_what_was_sent_since_that(ran: Ran) -> None:
+    """What a poisonous event looks like: no checkpoint completes any more, and each failover gives it again."""
+    plan, last = Plan(), ran.checkpoints[-1]
+    with run(make_job(plan, "ran", parallelism=2, interval=None), ran.transport) as again:
+        plan.wait_gateways(0, 1)
+        plan.gateways[0].send_event(b"behind")
+        plan.wait_handled(b"behind", 0)
+        again.crash_coordinator()
+    job = ran.recorded
+    begun = restored(job, SUBTASK, job.checkpoint(last), FailoverPolicy.REPLAY)
+    dry_run, found = judged(ran, begun)
+    assert (begun.how, begun.start.epoch) == (Restore.FAILOVER, 2)
+    assert [event for one in found for event in one.events] == [b"behind"]
+    assert dry_run.verdicts[Verdict.FAILS] == 0
+    older = restored(job, SUBTASK, job.checkpoint(ran.checkpoints[0]), FailoverPolicy.REPLAY)
+    assert older.how is Restore.RESTART
 
 
 def test_a_restart_gets_nothing_that_was_sent_since_the_checkpoint(ran: Ran) -> None:
