@@ -456,12 +456,13 @@ def _without_sizes(spec: TopicSpec) -> TopicSpec:
 
 
 def operations_of(description: Any) -> frozenset[Operation] | None:
-    """What this user may do with a described topic; None where the broker does not say."""
-    told = description.authorized_operations
-    if told is None:
-        return None
-    names = {operation.name for operation in told}
-    return frozenset(operation for operation in Operation if operation.name in names)
+    """What this user may do with a described topic; None where the broker does not say.
+
+    Whoever is told of a topic may describe it: a broker that leaves that out does not say either.
+    """
+    names = {operation.name for operation in description.authorized_operations or ()}
+    told = frozenset(operation for operation in Operation if operation.name in names)
+    return told if Operation.DESCRIBE in told else None
 
 
 class _OutOfRange(TransportError):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
+from confluent_kafka.admin import AclOperation
 
 from penstock.schemas.access import Operation
 from penstock.schemas.errors import JobRefused, NotAuthorized
@@ -12,6 +14,7 @@ from penstock.schemas.plan import Plan, Role
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import Inspection, MemoryBroker, MemoryTransport, TopicFacts, TopicInfo
+from penstock.transport.kafka_admin import operations_of
 from penstock.transport.requirements import Missing, missing, require, require_rights
 
 SETTINGS = JobSettings("flights", (OperatorSettings("reader", 4),))
@@ -147,3 +150,14 @@ def test_rights_are_asked_before_anything_is_created_and_the_first_are_named() -
     ):
         with pytest.raises(NotAuthorized, match=r"job flights cannot start at kafka:9093[\s\S]*and 11 more"):
             ask()
+
+
+@pytest.mark.parametrize("told", [None, [], [AclOperation.READ, AclOperation.WRITE]])
+def test_a_broker_that_does_not_say_what_a_user_may_do_is_not_taken_to_refuse(told: list[AclOperation] | None) -> None:
+    """Where it did, whoever it describes a topic to may describe it."""
+    assert operations_of(SimpleNamespace(authorized_operations=told)) is None
+
+
+def test_what_a_user_may_do_is_told_in_our_words() -> None:
+    told = SimpleNamespace(authorized_operations=[AclOperation.DESCRIBE, AclOperation.READ, AclOperation.ALTER_CONFIGS])
+    assert operations_of(told) == {Operation.DESCRIBE, Operation.READ}
