@@ -263,10 +263,11 @@ class _Fork:
         return moved
 
     def _schemas(self) -> list[SchemaUsed]:
-        """The user's Avro schemas under which what is copied was written; no task of the origin uses them here."""
-        log = Partition(self._origin.topics.checkpoints, 0)
+        """The user's Avro schemas under which what is copied was written; here none is in use behind its epoch."""
+        log, epoch = Partition(self._origin.topics.checkpoints, 0), self._checkpoint.header.epoch
         history = History.of(read_log(self._origin.name, self._transport, log, 60.0))
-        return [replace(used, run="") for used in needed_by(history, self._checkpoint)]
+        used_then = needed_by(history, self._checkpoint)
+        return [replace(used, last_epoch=min(used.last_epoch, epoch), run="") for used in used_then]
 
     def _header(self, copied: Copied) -> CheckpointCompleted:
         header = self._checkpoint.header

@@ -128,6 +128,20 @@ def test_a_fork_reads_what_its_origin_wrote_under_an_earlier_schema() -> None:
         LocalJob(job_with(Seen(None), BROKEN).renamed("sandbox"), transport).start()
 
 
+def test_in_a_fork_no_schema_is_in_use_behind_the_epoch_that_it_begins_with() -> None:
+    """Else what the sandbox takes in epochs of its own would be held to schemas that it never wrote under."""
+    transport = first_run()
+    kept = RecordedJob(transport, "rides").history.last_id
+    for _ in range(2):
+        with LocalJob(job_with(Seen(None), V1), transport, subtasks=False) as running:
+            running.wait_for(lambda status: status.epoch > 0, PATIENCE_S)
+    origin = RecordedJob(transport, "rides")
+    assert {used.last_epoch for used in origin.history.schemas.values()} == {3}
+    fork(origin, "sandbox", kept)
+    copied = RecordedJob(transport, "sandbox").history
+    assert {used.last_epoch for used in copied.schemas.values()} == {copied.epoch} == {1}
+
+
 def test_a_schema_that_cannot_read_the_state_is_refused_before_anything_is_changed_and_fresh_is_a_way_out() -> None:
     transport = first_run()
     refused = LocalJob(job_with(Seen(None), BROKEN), transport)
