@@ -34,8 +34,10 @@ class Loss:
 
 
 def events_lost(core: SubtaskCore, lost: PositionLost) -> list[Effect]:
-    if core.looking is not None:  # what was to be looked through is gone: a successor, if there is one, fences this
-        return hello.say(core, *core.looking)
+    if core.looking is not None:  # what is left is looked through; of what is gone, a successor fences this instance
+        end, nonce = core.looking
+        core.position = lost.begin
+        return [do.Seek(lost.begin)] if lost.begin < end else hello.say(core, end, nonce)
     if core.phase is Phase.NEW:
         return []
     core.lost, core.position = Loss(lost.cause, lost.end), lost.begin

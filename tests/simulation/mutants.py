@@ -321,7 +321,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: a hint that takes a waiting Hello away sends the Reset that was left out for it",
         (Edit(core, "job.emit(Append(subtask, Reset(job.current.number, slot.generation)))", "pass"),),
         "twins-replay",
-        300,
+        begin=500,
     ),
     "outage-fails-everybody": Mutant(
         "section 8: a broker that is away for a minute fails nobody",
@@ -411,7 +411,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 8: the Stops of the epoch before are written again in the new one",
         (Edit(recovery, "    attempts.stop_again(job)\n", ""),),
         "refused-stops",
-        begin=60,
+        begin=300,
     ),
     "stuck-waited-for": Mutant(
         "section 8: whoever is to start over and goes on in user code for too long has its task ended",
@@ -527,7 +527,8 @@ MUTANTS: dict[str, Mutant] = {
     "queue-not-moved-down": Mutant(
         "section 6: opening another than the lowest closed id moves its queue down one",
         (Edit(gateway, "            self._held[max(below)] += queue\n            return []", "            pass"),),
-        "twins-reset",
+        "global2",
+        begin=300,
     ),
     "held-under-the-lowest": Mutant(
         "section 6: an event is held under the highest closed id",

@@ -300,6 +300,26 @@ def test_a_truncated_position_with_a_newer_start_behind_it_means_superseded(d, w
     assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
 
 
+def test_what_a_truncation_left_is_looked_through_before_the_next_hello(d, wire):
+    """Section 4: the Start of a successor may stand behind what is gone."""
+    d.started()
+    d.log += [wire.frame(0, b"gone"), wire.frame(1, b"b"), wire.start(attempt=60, nonce="other")]
+    d.feed(on.WriterFailed("timed out"))
+    d.fresh().feed(on.PositionLost(2, 4, "offset 1 is wanted, 2 is there"))
+    assert d.names() == ["Seek"]
+    d.append()
+    assert d.names() == ["Seek", "Leave"]
+    assert d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+
+
+def test_where_a_truncation_left_nothing_to_look_through_the_next_hello_is_said(d, wire):
+    d.started()
+    d.log += [wire.frame(0, b"gone"), wire.frame(1, b"gone")]
+    d.feed(on.WriterFailed("timed out"))
+    d.fresh().feed(on.PositionLost(3, 3, "offset 1 is wanted, 3 is there"))
+    assert d.names() == ["Seek", "Hello"]
+
+
 def test_a_truncated_position_without_a_successor_fails_the_attempt(d, wire):
     d.started()
     d.log += [wire.frame(0, b"gone"), wire.frame(1, b"b"), wire.marker(1, 2)]
