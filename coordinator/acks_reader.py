@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from ..schemas.acks import AcksRecord
 from ..schemas.codec import decode
-from ..schemas.errors import TransportError, UnreadableRecord
+from ..schemas.errors import PositionUnavailable, TransportError, UnreadableRecord
 from ..transport.ports import LogRecord, Partition, Transport
 from .mailbox import Mailbox
 from .protocol.inputs import AckRead
@@ -57,18 +57,26 @@ class AcksReader:
 def read_range(
     transport: Transport, partition: Partition, begin: int, end: int, deadline_s: float
 ) -> Iterator[tuple[int, AcksRecord]]:
-    """Every readable record at offsets [begin, end), what has been truncated left out.
+    """Every readable record at offsets [begin, end), what has been truncated left out, also while it is read: by a
+    coordinator that has been replaced, and whose request came late.
 
     Raises TransportError when nothing comes for ``deadline_s`` seconds.
     """
-    begin = max(begin, transport.offsets([partition], deadline_s)[partition].begin)
-    if begin >= end:
+    position = max(begin, transport.offsets([partition], deadline_s)[partition].begin)
+    if position >= end:
         return
-    reader = transport.reader({partition: begin})
+    reader, deadline = transport.reader({partition: position}), time.monotonic() + deadline_s
     try:
-        position, deadline = begin, time.monotonic() + deadline_s
         while position < end:
-            records = reader.poll(1.0)
+            try:
+                records = reader.poll(1.0)
+            except PositionUnavailable:
+                first = transport.offsets([partition], deadline_s)[partition].begin
+                if first <= position:
+                    raise
+                position = first
+                reader.seek(partition, position)
+                continue
             for record in records:
                 position = record.offset + 1
                 if record.offset < end and (decoded := _decoded(record)) is not None:

@@ -122,6 +122,9 @@ class Config:
     """How soon a coordinator does; one that has been replaced may yet."""
     rescales: float = 0.0
     """The job is started again with another parallelism."""
+    late: bool = False
+    """The job is rescaled when there is a savepoint behind it, to any checkpoint that it has; what its coordinator
+    truncates happens after that."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -277,10 +280,14 @@ def _rescaled() -> list[Config]:
         replace(base, name="rescale-two", operators=2),
         replace(base, name="rescale-savepoints", savepoints=1.0, stops=0.3),
         replace(base, name="rescale-older", older=0.5, savepoints=0.3),
+        replace(
+            base, name="rescale-late", retention=0.0, late=True, rescales=60.0, savepoints=3.0, coordinator_faults=0.3,
+            subtask_faults=0.1, raises=0.1, runs=0.0, refusals=0.1, jumps=0.1, outages=0.1, freezes=0.1, twins=0.1,
+        ),
         replace(base, name="rescale-frozen", freezes=6.0, twins=4.0),
         replace(base, name="rescale-runs", runs=3.0, refusals=4.0),
         replace(base, name="rescale-often", rescales=60.0, savepoints=0.3),
-    ]
+    ]  # fmt: skip
 
 
 def _configs() -> dict[str, Config]:

@@ -14,6 +14,7 @@ from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.invariants import check_invariants
+from penstock.coordinator.protocol.retention import truncation
 from penstock.coordinator.protocol.state import Phase
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
@@ -110,7 +111,7 @@ class CoordinatorProcess:
         offsets = world.transport.offsets([*partitions.values(), *data.values(), world.acks])
         records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
         log = tuple(keyed(record) for record in records)
-        older = sorted(History.of(log).checkpoints) if world.chance(world.config.older) else []
+        older = sorted(History.of(log).checkpoints) if world.config.late or world.chance(world.config.older) else []
         names = [spec.name for spec in settings.topic_specs]
         begin = inputs.Begin(
             log,
@@ -313,6 +314,7 @@ class CoordinatorProcess:
 
     def reread_one(self) -> None:
         assert isinstance(self.blocked, effects.ReadAcks)
+        self.reread_at = max(self.reread_at, self.world.broker._log(self.world.acks).begin)
         if self.reread_at >= self.blocked.end:
             self.blocked = None
             self._feed(inputs.RereadEnd())
@@ -372,6 +374,10 @@ class CoordinatorProcess:
                 if at not in effect.named and (epoch := epoch_of_location(at)) is not None and epoch < effect.epoch
             ]
         )
+
+    def wish_to_truncate(self) -> None:
+        """What it asked for last happens later than all else that it did."""
+        self.truncation = truncation(self.core.job.settings, self.core.job.history)
 
     def truncate(self) -> None:
         world, wanted = self.world, self.truncation

@@ -918,6 +918,11 @@ MUTANTS: dict[str, Mutant] = {
         (Edit(attempts, "range(max(now, job.partitions.get(hello.operator, 0)))", "range(now)"),),
         "rescale-often",
     ),
+    "derived-asks-the-log-for-a-savepoints-inbox": Mutant(
+        "section 5: what is derived of a savepoint holds its inbox itself, whatever is truncated late",
+        (Edit(rescaling, "acks_end if header.savepoint else was.inbox_position", "was.inbox_position"),),
+        "rescale-late",
+    ),
     "derived-id-used-again": Mutant(
         "section 5: the id of n' is the first of the epoch's, and used once",
         (

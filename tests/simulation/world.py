@@ -69,7 +69,7 @@ class World:
         self.faults: list[int] = []
         """The steps at which faults happened."""
         self.settings = config.settings(self.rng)
-        self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog else LENGTHS) * config.operators
+        self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog or config.late else LENGTHS) * config.operators
         self.away_until = self.calm_since = 0.0
         self.outage_to_come = config.outages * self.rng.random() > 0.7
         self.events_wanted = 2 if config.brief else max(3, self.chaos // (30 * config.operators))
@@ -202,6 +202,8 @@ class World:
         self.trace(f"RESCALED to {parallelism}")
         for coordinator in self.coordinators:
             if coordinator.alive:
+                if self.config.late:
+                    coordinator.wish_to_truncate()
                 coordinator.crash()
         operators = tuple(replace(operator, parallelism=parallelism) for operator in self.settings.operators)
         self.settings = replace(self.settings, operators=operators)
@@ -209,6 +211,13 @@ class World:
         for subtask in self.settings.subtasks():
             self._event_partitions[subtask] = Partition(self.settings.topics.events(subtask.operator), subtask.index)
         self.new_run()
+
+    def _may_go_back(self) -> bool:
+        """Whether there is a savepoint behind the last checkpoint, and that is of the parallelism of today."""
+        history, now = self.checks.history, self.settings.operators[0]
+        last = None if history.last is None else history.last.operator(now.name)
+        behind = any(c.header.savepoint and n < history.last_id for n, c in history.checkpoints.items())
+        return behind and last is not None and last.parallelism == now.parallelism
 
     def job_ended(self, finished: bool) -> None:
         """A finished job stays finished; one that was stopped is started again, as another run."""
@@ -346,7 +355,8 @@ class World:
             config = self.config
             acts.append(Fault(0.02 * faults * config.jumps, self._jump))
             acts.append(Fault(0.02 * faults * config.runs, self.new_run))
-            acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
+            if not config.late:
+                acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
             if self.processes():
                 acts.append(Fault(0.02 * faults * config.freezes, self._freeze))
             if not self.away:
@@ -354,6 +364,8 @@ class World:
         elif self.outage_to_come and self.settled:
             self.outage_to_come = False
             self._go_away(PAUSES_S[-1])
+        if self.faulty and self.config.late and self._may_go_back():
+            acts.append(Fault(0.02 * self.config.rescales, self.rescale))
         if self.faulty and len(self.commands) < _COMMANDS_MAX:
             acts.append((0.01, self._command, CommandKind.REQUEST))
             acts.append((0.04 * self.config.savepoints, self._command, CommandKind.SAVEPOINT))
