@@ -45,7 +45,7 @@ lint: $(DEV) ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-bench: java $(DEV) ## measure; options go into ARGS="..."
+bench: java $(DEV) ## measure, in some minutes: one table; options go into ARGS="..." (--help lists them)
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: java $(DEV) ## repeat the soak tests PENSTOCK_SOAK_ROUNDS times (20)

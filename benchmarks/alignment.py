@@ -25,11 +25,13 @@ from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 
 from .data_channels import BATCH, Coordinators, made_by, run_subtask, running
-from .events import SIZE
+from .figures import SIZE, Figure, Setting
 from .job import DEADLINE_S
 
 WARM_UP = 60 * BATCH
 """Records that each source emits first: what a reader takes for itself is taken by then."""
+RECORDS = 1_002_000
+"""A million, in whole frames."""
 _SAMPLE_S = 0.005
 _HEADER_BYTES = 8
 _SENDER_SHIFT = 56
@@ -65,6 +67,29 @@ class HeldUp:
     def skipped_mb(self) -> float:
         """What these records are in all."""
         return self.records * SIZE / 1e6
+
+
+def figures(setting: Setting) -> list[Figure]:
+    found = []
+    for unaligned in (False, True):
+        kind = "unaligned" if unaligned else "aligned"
+        setting.say(kind)
+        run = hold_up(setting.bootstrap, setting.count(RECORDS, 10 * BATCH), unaligned=unaligned)
+        what = f"resident memory of a receiver while {run.records:,} records come behind the first of its two barriers"
+        came = f"records of {SIZE} bytes that came meanwhile"
+        grown = [sample.grown_mb for sample in run.samples]
+        found += [
+            Figure(f"held-up alignment, {kind}: grown by at most", what, max(grown), "MB", run.skipped_mb, came,
+                   runs=tuple(grown)),
+            Figure(f"held-up alignment, {kind}: grown by, to the end", what, run.peak_mb, "MB", run.skipped_mb, came),
+        ]  # fmt: skip
+        if not unaligned:
+            cached = [sample.cached_mb for sample in run.samples]
+            found.append(
+                Figure(f"held-up alignment, {kind}: skipped records kept", "at most, as its cache counts them",
+                       max(cached), "MB", run.bound_mb, "the cache's bound", runs=tuple(cached))
+            )  # fmt: skip
+    return found
 
 
 class Numbering(Subtask):

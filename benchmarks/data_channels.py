@@ -24,11 +24,14 @@ from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
 
 from . import raw
-from .events import SIZE, Figure
+from .figures import SIZE, Figure, Goal, Setting
 from .job import DEADLINE_S, Sender
 
 BATCH = 600
 """Records that a source emits to each receiver in one turn: so many make a frame."""
+RECORDS = 1_000_000
+INTERVAL_S = 0.1
+"""Between two checkpoints, where there are any."""
 _DONE = struct.Struct("<dd")
 _KEY_BYTES = 8
 _KEYS = 300
@@ -201,34 +204,44 @@ def measure(bootstrap: str, way: Way, records: int) -> Measured:
     return Measured(per_source * n / took, completed, round(per_source * n / frames))
 
 
-def channel_figures(bootstrap: str, parallelism: int, records: int, repeats: int) -> list[Figure]:
-    """Medians over ``repeats``, raw and ours by turns."""
+def figures(setting: Setting) -> list[Figure]:
+    found = []
+    for parallelism in setting.parallelisms:
+        setting.say(f"{parallelism} to {parallelism}")
+        found += _figures(setting, parallelism)
+    return found
+
+
+def _figures(setting: Setting, parallelism: int) -> list[Figure]:
+    """Raw and ours by turns."""
+    records, at = setting.count(RECORDS, 20_000), setting.bootstrap
     ways = {
         "without": Way(parallelism),
-        "aligned": Way(parallelism, 0.1),
-        "unaligned": Way(parallelism, 0.1, unaligned=True),
+        "aligned": Way(parallelism, INTERVAL_S),
+        "unaligned": Way(parallelism, INTERVAL_S, unaligned=True),
     }
     ours: dict[str, list[Measured]] = {way: [] for way in ways}
     raws: dict[str, list[float]] = {"frames": [], "records": []}
-    for _ in range(repeats):
+    for _ in range(setting.repeats):
         for name, way in ways.items():
-            ours[name].append(measure(bootstrap, way, records))
+            ours[name].append(measure(at, way, records))
         frame = ours["without"][0].frame
-        raws["frames"].append(raw.channel_records_per_second(bootstrap, parallelism, records, SIZE, frame))
-        raws["records"].append(raw.channel_records_per_second(bootstrap, parallelism, records // 4, SIZE, None))
-    median = statistics.median
-    per_second = {name: median(m.per_second for m in measured) for name, measured in ours.items()}
-    what = f"all in processes of their own, {SIZE}-byte records"
+        raws["frames"].append(raw.channel_records_per_second(at, parallelism, records, SIZE, frame))
+        raws["records"].append(raw.channel_records_per_second(at, parallelism, records // 4, SIZE, None))
+    per_second = {name: [m.per_second for m in measured] for name, measured in ours.items()}
+    what = f"sources told to emit to last record processed, {SIZE}-byte records, each subtask in a process of its own"
     unit, name = "records/s", f"data channel, {parallelism} to {parallelism}{' by key' if parallelism > 1 else ''}"
-    figures = [
-        Figure(name, what, per_second["without"], unit, median(raws["frames"]),
-               f"frames of {frame} records, packed and unpacked, a no-op called for each"),
-        Figure(name, what, per_second["without"], unit, median(raws["records"]), "one message per record"),
+    found = [
+        Figure.of_runs(name, what, per_second["without"], unit, raws["frames"],
+                       f"raw, frames of {frame}, packed and unpacked, a no-op called for each",
+                       Goal(">= 60 %", "ratio", at_least=0.6)),
+        Figure.of_runs(name, what, per_second["without"], unit, raws["records"], "raw, one record per record"),
     ]  # fmt: skip
     for kind in ("aligned", "unaligned"):
-        completed = median(m.checkpoints for m in ours[kind])
-        figures.append(
-            Figure(f"{name}, a checkpoint every 100 ms, {kind}", f"{what}; {completed:g} completed meanwhile",
-                   per_second[kind], unit, per_second["without"], "ours without checkpoints")
+        completed = statistics.median(m.checkpoints for m in ours[kind])
+        found.append(
+            Figure.of_runs(f"{name}, a checkpoint every {1000 * INTERVAL_S:g} ms, {kind}",
+                           f"as above; {completed:g} completed meanwhile",
+                           per_second[kind], unit, per_second["without"], "ours without checkpoints")
         )  # fmt: skip
-    return figures
+    return found

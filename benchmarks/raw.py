@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import struct
 import time
 import uuid
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from penstock.schemas.frames import pack, unpack
 
 _PRODUCER = {"enable.idempotence": True, "acks": "all", "linger.ms": 0, "queue.buffering.max.messages": 1_000_000}
 DEADLINE_S = 120.0
+_STAMP = struct.Struct("<d")
 
 
 def create_topic(bootstrap: str, partitions: int) -> str:
@@ -45,7 +47,7 @@ def _consume(bootstrap: str, topic: str, partition: int, events: int, framed: bo
     while seen < events and time.monotonic() < deadline:
         first = consumer.poll(1.0)
         for message in [first, *consumer.consume(1000, 0)] if first is not None else []:
-            value = message.value()
+            value = message.value() or b""
             if not framed:
                 _no_op(value)
                 seen += 1
@@ -114,9 +116,12 @@ class _Processes:
 
     def results(self) -> list[float]:
         said = self._heard("did not finish")
+        self.join()
+        return said
+
+    def join(self) -> None:
         for process in self._processes:
             process.join(10)
-        return said
 
     def _heard(self, complaint: str) -> list[Any]:
         said = []
@@ -169,42 +174,41 @@ def _produce_all(
 
 
 def _echo(bootstrap: str, there: str, back: str, out: Connection) -> None:
-    """Sends back each record as soon as it arrives."""
+    """Answers each record as soon as it arrives, with the moment at which it did, at the size of the record."""
     consumer = _consumer(bootstrap, there, 0)
     producer = _producer(bootstrap, back)
     out.send("ready")
     while True:
         message = consumer.poll(30.0)
-        if message is None or message.value() == b"end":
+        value = b"end" if message is None else message.value() or b""
+        if value == b"end":
             break
-        producer.produce(back, message.value(), partition=0)
+        producer.produce(back, _STAMP.pack(time.monotonic()).ljust(len(value), b"\0"), partition=0)
         producer.poll(0)
     producer.flush(10)
     consumer.close()
 
 
-def round_trips(bootstrap: str, count: int, size: int) -> tuple[list[float], list[float]]:
+def round_trips(bootstrap: str, count: int, warm_up: int, size: int) -> tuple[list[float], list[float]]:
     """Seconds of (produce here to consumed there, produce here to answer consumed here), one at a time."""
     there, back = create_topic(bootstrap, 1), create_topic(bootstrap, 1)
-    context = multiprocessing.get_context("spawn")
-    mine, theirs = context.Pipe()
-    process = context.Process(target=_echo, args=(bootstrap, there, back, theirs), daemon=True)
-    process.start()
-    if not mine.poll(60):
-        raise TimeoutError("the raw echo did not start")
+    echo = _Processes()
+    echo.add(_echo, bootstrap, there, back)
+    echo.wait()
     consumer = _consumer(bootstrap, back, 0)
     producer = _producer(bootstrap, there)
-    trips = []
-    for n in range(count + 50):
+    one_way, trips = [], []
+    for _ in range(warm_up + count):
         began = time.monotonic()
         producer.produce(there, bytes(size), partition=0)
         producer.poll(0)
-        if consumer.poll(30.0) is None:
+        answer = consumer.poll(30.0)
+        if answer is None:
             raise TimeoutError("no answer from the raw echo")
-        if n >= 50:
-            trips.append(time.monotonic() - began)
+        trips.append(time.monotonic() - began)
+        one_way.append(_STAMP.unpack_from(answer.value() or b"")[0] - began)
     producer.produce(there, b"end", partition=0)
     producer.flush(10)
-    process.join(10)
+    echo.join()
     consumer.close()
-    return [trip / 2 for trip in trips], trips
+    return one_way[warm_up:], trips[warm_up:]

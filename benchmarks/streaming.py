@@ -21,13 +21,18 @@ from pyspark.sql import functions as F
 
 from penstock.spark_integration import local_session
 
-from .events import SIZE, Figure, _quantile
+from .figures import SIZE, Figure, Goal, Setting, quantile
 from .query_sources import FRAME, Groups, KafkaTopic, penstock_query, trickling, trivial_stream
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 4
+KAFKA = "Spark's Kafka source"
+FRAMES = f"{KAFKA}, frames"
+ROWS = 480_000
+"""In a batch, where they are counted per second."""
+BATCHES, IDLE_EVENTS, STEADY_EVENTS = 40, 20, 800
 KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 """Of a batch, as Spark's progress has them; the last one is the whole."""
@@ -89,7 +94,7 @@ def floors(at: Session, bootstrap: str, partitions: int, batches: int, repeats: 
         "penstock": partial(_penstock, spark, bootstrap, Groups(partitions, 1, SIZE, subtasks=1)),
     }
     if at.has_kafka:
-        sources["Kafka"] = partial(_kafka_trickle, spark, bootstrap, partitions)
+        sources[KAFKA] = partial(_kafka_trickle, spark, bootstrap, partitions)
     runs: dict[str, list[dict[str, float]]] = defaultdict(list)
     for _ in range(repeats):
         for name, opened in sources.items():
@@ -166,7 +171,7 @@ def row_latencies(at: Session, bootstrap: str, count: int, idle: bool) -> dict[s
     if at.has_kafka:
         topic, ready = KafkaTopic(bootstrap, 1), threading.Event()
         ready.set()
-        found["Kafka"] = _latencies(topic.stream(at.spark).select("value"), topic.send, ready, count, idle)
+        found[KAFKA] = _latencies(topic.stream(at.spark).select("value"), topic.send, ready, count, idle)
     return found
 
 
@@ -206,8 +211,8 @@ def _latencies(
 # ---- rows per second
 
 
-def rows_per_second(at: Session, bootstrap: str, parallelism: int, rows: int, repeats: int) -> dict[str, float]:
-    """Rows of a batch by the time of its addBatch, into the noop sink: the median of so many batches, by source.
+def rows_per_second(at: Session, bootstrap: str, parallelism: int, rows: int, repeats: int) -> dict[str, list[float]]:
+    """Rows of a batch by the time of its addBatch, into the noop sink, so many batches of each source.
 
     The first one is left out: in it processes start. The backlog stands in the log before the batch begins.
     """
@@ -219,16 +224,14 @@ def rows_per_second(at: Session, bootstrap: str, parallelism: int, rows: int, re
         "the least Python source": partial(_trivial, spark, parallelism, each),
     }
     if at.has_kafka:
-        sources["Kafka, one record per event"] = partial(_kafka_filled, spark, bootstrap, parallelism, each, count)
-        sources["Kafka, frames"] = partial(_kafka_frames, spark, bootstrap, parallelism, each, count)
+        sources[f"{KAFKA}, one record per event"] = partial(_kafka_filled, spark, bootstrap, parallelism, each, count)
+        sources[FRAMES] = partial(_kafka_frames, spark, bootstrap, parallelism, each, count)
     found = {}
     for name, opened in sources.items():
         with opened() as frame:
             batches = _progress(frame, count)[1:]
-        rows_of = FRAME if name == "Kafka, frames" else 1
-        found[name] = statistics.median(
-            p.numInputRows * rows_of * 1000 / max(1, p.durationMs["addBatch"]) for p in batches
-        )
+        rows_of = FRAME if name == FRAMES else 1
+        found[name] = [p.numInputRows * rows_of * 1000 / max(1, p.durationMs["addBatch"]) for p in batches]
     return found
 
 
@@ -255,49 +258,55 @@ def _kafka_frames(spark: SparkSession, bootstrap: str, partitions: int, each: in
 # ---- all of it
 
 
-def streaming_figures(
-    bootstrap: str, rows: int, latencies: int, repeats: int, kafka_jars: str | None
-) -> tuple[list[Figure], list[Floor]]:
-    figures: list[Figure] = []
-    found: list[Floor] = []
-    with session(kafka_jars) as at:
-        floors(at, bootstrap, 1, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
+def figures(setting: Setting) -> list[Figure]:
+    at_broker, found = setting.bootstrap, list[Figure]()
+    with session(setting.kafka_jars) as at:
+        if not setting.quick:
+            floors(at, at_broker, 1, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
         for partitions in (1, SLOTS):
-            found += floors(at, bootstrap, partitions, 40, repeats)
-            figures += _floor_figures([f for f in found if f.partitions == partitions])
-        figures += _throughput_figures(rows_per_second(at, bootstrap, SLOTS, rows, repeats))
-        for idle in (True, False):
-            count = latencies // 10 if idle else latencies * 4
-            figures += _latency_figures(row_latencies(at, bootstrap, count, idle), idle)
-    return figures, found
+            setting.say(f"micro-batches of one event, {partitions} partition(s)")
+            found += _floor_figures(floors(at, at_broker, partitions, setting.count(BATCHES, 2), setting.repeats))
+        setting.say("rows per second")
+        rows = setting.count(ROWS, SLOTS * FRAME)
+        found += _throughput_figures(rows_per_second(at, at_broker, SLOTS, rows, setting.repeats))
+        for idle, count in ((True, setting.count(IDLE_EVENTS, 2)), (False, setting.count(STEADY_EVENTS, 20))):
+            setting.say(f"from an event to its row, {'idle' if idle else 'steady'}")
+            found += _latency_figures(row_latencies(at, at_broker, count, idle), idle)
+    return found
 
 
 def _floor_figures(of: list[Floor]) -> list[Figure]:
     ours = next(f for f in of if f.source == "penstock")
     name = f"micro-batch of one event, {ours.partitions} partition{'s' if ours.partitions > 1 else ''}"
-    return [
-        Figure(name, "trigger to commit, noop sink", ours.whole, "ms", other.whole, other.source)
+    found = [
+        Figure(name, "trigger to commit, noop sink", ours.whole, "ms", other.whole, other.source,
+               Goal("<= 50 ms more", "difference", at_most=50) if other.source == KAFKA else None)
         for other in of
         if other is not ours
+    ]  # fmt: skip
+    beside = next((f for f in of if f.source == KAFKA), of[0])
+    return found + [
+        Figure(f"{name}: {part}", "median of the batches", ours.parts[part], "ms", beside.parts[part], beside.source)
+        for part in PARTS[:-1]
     ]
 
 
-def _throughput_figures(by_source: dict[str, float]) -> list[Figure]:
+def _throughput_figures(by_source: dict[str, list[float]]) -> list[Figure]:
     what = f"reading a batch into the noop sink, {SIZE}-byte events"
+    ours = by_source.pop("penstock")
     return [
-        Figure(f"rows/s, {SLOTS} partitions", what, by_source["penstock"], "rows/s", value, source)
-        for source, value in by_source.items()
-        if source != "penstock"
-    ]
+        Figure.of_runs(f"rows/s, {SLOTS} partitions", what, ours, "rows/s", runs, source,
+                       Goal(">= 60 %", "ratio", at_least=0.6) if source.startswith(KAFKA) else None)
+        for source, runs in by_source.items()
+    ]  # fmt: skip
 
 
 def _latency_figures(by_source: dict[str, list[float]], idle: bool) -> list[Figure]:
-    when = "one at a time, idle query" if idle else f"one each {1000 * INTERVAL_S:g} ms"
-    ours = by_source["penstock"]
+    what = f"{'one at a time, idle query' if idle else f'one each {1000 * INTERVAL_S:g} ms'}, 1 partition, foreachBatch"
+    name = f"send to row, {'idle' if idle else 'steady'}"
+    ours, theirs = by_source["penstock"], by_source.get(KAFKA)
     return [
-        Figure(f"send to row, {name}", f"{when}, 1 partition, foreachBatch", 1000 * _quantile(ours, q), "ms",
-               1000 * _quantile(theirs, q), f"{source}: produce to row")
-        for name, q in (("p50", 0.5), ("p99", 0.99))
-        for source, theirs in by_source.items()
-        if source != "penstock"
+        Figure(f"{name}, {q}", what, 1000 * quantile(ours, fraction), "ms",
+               1000 * quantile(theirs, fraction) if theirs else None, f"{KAFKA}: produce to row" if theirs else "")
+        for q, fraction in (("p50", 0.5), ("p99", 0.99))
     ]  # fmt: skip

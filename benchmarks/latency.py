@@ -1,0 +1,62 @@
+"""How long one event takes on an idle job, beside the same way through raw confluent-kafka."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+
+from . import raw
+from .figures import SIZE, Figure, Goal, Setting, quantile
+from .job import Counter, Stamp, running
+
+EVENTS = 500
+WARM_UP = 50
+GOALS = {
+    "p50": (0.50, Goal("<= 1.3 times", "ratio", at_most=1.3)),
+    "p99": (0.99, Goal("<= 1.5 times", "ratio", at_most=1.5)),
+}
+
+
+def figures(setting: Setting) -> list[Figure]:
+    """Medians of each run's quantiles, raw and ours by turns."""
+    count, at = setting.count(EVENTS, 20), setting.bootstrap
+    taken: defaultdict[str, list[list[float]]] = defaultdict(list)
+    for _ in range(setting.repeats):
+        one_way, round_trip = raw.round_trips(at, count, WARM_UP, SIZE)
+        taken["one way"].append(one_way)
+        taken["round trip"].append(round_trip)
+        taken["handled"].append(handled_latencies(at, count))
+        taken["settled"].append(settled_latencies(at, count))
+    found = []
+    for ours, name, theirs, means in (
+        ("handled", "send to handled", "one way", "raw, produce to consumed in another process"),
+        ("settled", "send to settled future", "round trip", "raw, produce to consumed to an answer consumed"),
+    ):
+        for q, (fraction, goal) in GOALS.items():
+            runs, raw_runs = ([1000 * quantile(run, fraction) for run in taken[side]] for side in (ours, theirs))
+            what = f"{SIZE}-byte events one at a time, idle job, 1 subtask"
+            found.append(Figure.of_runs(f"{name}, {q}", what, runs, "ms", raw_runs, means, goal))
+    return found
+
+
+def handled_latencies(bootstrap: str, count: int) -> list[float]:
+    """Seconds from send_event to its handler."""
+    taken = []
+    with running(bootstrap, Stamp, 1) as sender:
+        for _ in range(count + WARM_UP):
+            sender.done.clear()
+            began = time.monotonic()
+            sender.gateways[0].send_event(bytes(SIZE))
+            taken.append(sender.wait_until_done(1) - began)
+    return taken[WARM_UP:]
+
+
+def settled_latencies(bootstrap: str, count: int) -> list[float]:
+    """Seconds from send_event to the settling of its future."""
+    taken = []
+    with running(bootstrap, Counter, 1) as sender:
+        for _ in range(count + WARM_UP):
+            began = time.monotonic()
+            sender.gateways[0].send_event(bytes(SIZE)).result(30)
+            taken.append(time.monotonic() - began)
+    return taken[WARM_UP:]
