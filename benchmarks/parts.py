@@ -32,6 +32,7 @@ class Part:
 PARTS = {
     "events": Part("events", 300),
     "latency": Part("latency", 120),
+    "checkpoints": Part("checkpoints", 420),
     "channels": Part("data_channels", 300),
     "alignment": Part("alignment", 180),
     "streaming": Part("streaming", 600),

@@ -19,7 +19,7 @@ from .kafka_election import KafkaElection
 from .kafka_log import KafkaFencedLog
 from .kafka_reader import KafkaReader, read_committed
 from .kafka_writer import KafkaWriter
-from .ports import RECORD_OVERHEAD_BYTES, Inspection, LogRecord, OffsetRange, Partition, TopicInfo
+from .ports import RECORD_OVERHEAD_BYTES, Inspection, LogRecord, OffsetRange, Partition, Reader, TopicInfo, Writer
 
 __all__ = ["KafkaConfig", "KafkaTransport"]
 
@@ -102,11 +102,11 @@ class KafkaTransport:
         sizes = bytes_on_disk(self._admin.addresses(timeout_s), max(0.05, end - time.monotonic()))
         return None if sizes is None else {name: sizes[name] for name in names if name in sizes}
 
-    def reader(self, positions: Mapping[Partition, int]) -> KafkaReader:
+    def reader(self, positions: Mapping[Partition, int]) -> Reader:
         self._admin.require(positions, _EXISTS_TIMEOUT_S)
         return KafkaReader(self._config, positions)
 
-    def writer(self) -> KafkaWriter:
+    def writer(self) -> Writer:
         return KafkaWriter(self._config)
 
     def read_all(self, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:

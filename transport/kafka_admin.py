@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import tenacity
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
@@ -258,6 +258,7 @@ class KafkaAdmin:
             lambda left: self._client().list_offsets(
                 asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left
             ),
+            void=lambda result: result.offset == OFFSET_INVALID,
         )
         return {Partition(tp.topic, tp.partition): result.offset for tp, result in found.items()}
 
@@ -383,10 +384,11 @@ class KafkaAdmin:
         fine: Iterable[int] = (),
         needs: Operation | None = None,
         errors: dict[K, KafkaError] | None = None,
+        void: Callable[[T], bool] = lambda answer: False,
     ) -> dict[K, T]:
         """The answers to a question about many things, without those whose error is ``fine`` (noted in ``errors``).
 
-        ``needs`` is the right on a topic that the question takes.
+        ``needs`` is the right on a topic that the question takes. An answer that is ``void`` says nothing.
         """
         fine = frozenset(fine)
 
@@ -395,7 +397,9 @@ class KafkaAdmin:
             answers: dict[K, T] = {}
             for subject, future in ask(left).items():
                 try:
-                    answers[subject] = future.result(max(end - time.monotonic(), 0.001))
+                    answers[subject] = answer = future.result(max(end - time.monotonic(), 0.001))
+                    if void(answer):
+                        raise KafkaException(KafkaError(KafkaError._PARTIAL))
                 except KafkaException as failure:
                     error: KafkaError = failure.args[0]
                     if error.code() in fine:

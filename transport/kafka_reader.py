@@ -79,6 +79,13 @@ class KafkaReader:
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+        records = self.fetch(timeout_s, records_max)
+        if not records and (failed := self.next_failure()) is not None:
+            raise failed[1]
+        return records
+
+    def fetch(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+        """As ``poll``, but raises nothing: where it returns nothing, :meth:`next_failure` may say why."""
         self._process.check("this reader")
         end = time.monotonic() + timeout_s
         while not self._failures:
@@ -93,8 +100,15 @@ class KafkaReader:
             if self._events.topic_missing:
                 self._note_missing_topic()
             if not self._failures and (first is None or self.ends or time.monotonic() >= end):
-                return []
-        raise self._failures.pop(next(iter(self._failures)))
+                break
+        return []
+
+    def next_failure(self) -> tuple[Partition | None, PenstockError] | None:
+        """What went wrong longest ago and has not been told, and with which partition (None: of no single one)."""
+        if not self._failures:
+            return None
+        partition = next(iter(self._failures))
+        return partition, self._failures.pop(partition)
 
     def _records(self, messages: list[Message]) -> list[LogRecord]:
         records: list[LogRecord] = []
@@ -188,6 +202,11 @@ class KafkaReader:
             # Refused while the partition is not being fetched (just assigned, or stopped by an error): begin again.
             self._consumer.incremental_unassign([position])
             self._consumer.incremental_assign([position])
+
+    def add(self, partition: Partition) -> None:
+        """Reads this partition too from now on; it is paused until a seek."""
+        if partition not in self._next:
+            self._next[partition], self._partitions[partition] = _PAUSED, partition
 
     def pause(self, partition: Partition) -> None:
         """Gives the partition back instead of having the client pause it.

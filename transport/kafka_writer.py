@@ -132,6 +132,16 @@ class KafkaWriter:
                     self._state.wait(min(left, 0.01))
                 self._raise_failure()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it takes no more."""
+        return self._failure is not None
+
+    @property
+    def is_its_thread(self) -> bool:
+        """Whether outcomes are told on the calling thread."""
+        return threading.current_thread() is self._thread
+
     def flush(self, timeout_s: float) -> bool:
         self._process.check("this writer")
         wanted = self._appended
@@ -143,7 +153,7 @@ class KafkaWriter:
         self.flush(timeout_s)
         with self._state:
             self._closing = True
-        if threading.current_thread() is not self._thread:
+        if not self.is_its_thread:
             self._thread.join()
 
     # What follows runs in the writer's thread, except _fail.

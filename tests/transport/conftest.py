@@ -1,4 +1,4 @@
-"""Both transports behind one fixture, and the few things that every contract test does."""
+"""All transports behind one fixture, and the few things that every contract test does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import LogRecord, MemoryBroker, MemoryTransport, Partition, Reader, Transport
 from penstock.transport.kafka import KafkaTransport
+from penstock.transport.kafka_shared import SharedKafkaTransport
 
 DEADLINE_S = 30.0
 
@@ -19,14 +20,20 @@ ReadRecords = Callable[[Reader, int], list[LogRecord]]
 Outcomes = list[tuple[int | None, Exception | None]]
 
 
-@pytest.fixture(params=["memory", pytest.param("kafka", marks=pytest.mark.kafka)])
+@pytest.fixture(
+    params=[
+        "memory",
+        pytest.param("kafka", marks=pytest.mark.kafka),
+        pytest.param("kafka-shared", marks=pytest.mark.kafka),
+    ]
+)
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
     made: Transport
     if request.param == "memory":
         made = MemoryTransport(MemoryBroker())
     else:
         broker: EmbeddedBroker = request.getfixturevalue("kafka_broker")
-        made = KafkaTransport(broker.bootstrap)
+        made = (KafkaTransport if request.param == "kafka" else SharedKafkaTransport)(broker.bootstrap)
     yield made
     made.close()
 

@@ -19,6 +19,7 @@ from penstock.testing.transport import FaultyReader
 from penstock.transport import LogRecord, MemoryBroker, MemoryTransport, Partition, Reader, Transport, kafka_reader
 from penstock.transport.kafka import KafkaConfig, KafkaTransport
 from penstock.transport.kafka_reader import KafkaReader
+from penstock.transport.kafka_shared import SharedKafkaTransport
 
 DEADLINE_S = 30.0
 MakeTopic = Callable[..., str]
@@ -32,6 +33,7 @@ AppendAll = Callable[[Partition, list[bytes]], None]
         "memory-faulty",
         pytest.param("kafka", marks=pytest.mark.kafka),
         pytest.param("kafka-faulty", marks=pytest.mark.kafka),
+        pytest.param("kafka-shared", marks=pytest.mark.kafka),
     ]
 )
 def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
@@ -41,7 +43,7 @@ def transport(request: pytest.FixtureRequest) -> Iterator[Transport]:
         made = MemoryTransport(MemoryBroker())
     else:
         broker: EmbeddedBroker = request.getfixturevalue("kafka_broker")
-        made = KafkaTransport(broker.bootstrap)
+        made = (SharedKafkaTransport if request.param == "kafka-shared" else KafkaTransport)(broker.bootstrap)
     yield FaultyTransport(made) if request.param.endswith("faulty") else made
     made.close()
 

@@ -1,0 +1,183 @@
+"""Checkpoint time over the number of subtasks, beside a raw round over as many partitions."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+
+from penstock.coordinator.api import CheckpointResult, Gateway, OperatorCoordinator
+from penstock.job import Job
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import CheckpointSettings
+from penstock.subtask_client.api import Context, Subtask
+from penstock.subtask_client.runtime import SubtaskRuntime
+from penstock.testing.local import LocalJob
+from penstock.transport.kafka import KafkaTransport
+from penstock.transport.kafka_shared import SharedKafkaTransport
+
+from .figures import Figure, Goal, Setting
+from .rounds import raw_rounds
+
+SUBTASKS = (1, 4, 16, 64, 128, 256, 1_000)
+PROCESSES_MAX = 64
+"""So many subtasks have a process each, with Kafka clients of its own; more are threads of two processes that share
+theirs."""
+SHARED_PROCESSES = 2
+CHECKPOINTS = 50
+GOALS_MS = {1: 10, 128: 60, 1_000: 300}
+STATE = bytes(32)
+WARM_UP = 3
+DEADLINE_S = 180.0
+_STACK_BYTES = 512 * 1024
+
+
+def figures(setting: Setting) -> list[Figure]:
+    """For each number of subtasks raw and ours, one behind the other."""
+    count = setting.count(CHECKPOINTS, 3)
+    found: dict[int, Figure] = {}
+    for subtasks in (1, PROCESSES_MAX + 2) if setting.quick else SUBTASKS:
+        setting.say(f"{subtasks:,} subtask(s)")
+        rounds = raw_rounds(setting.bootstrap, hosts(subtasks), count, len(STATE))
+        taken = checkpoint_times(setting.bootstrap, subtasks, count)
+        found[subtasks] = _figure(subtasks, taken, rounds)
+    return [*found.values(), _growth({subtasks: figure.value for subtasks, figure in found.items()})]
+
+
+def _figure(subtasks: int, taken: list[float], rounds: list[float]) -> Figure:
+    where = "each in a process of its own"
+    if subtasks > PROCESSES_MAX:
+        where = f"threads in {SHARED_PROCESSES} processes that share Kafka clients"
+    bound = GOALS_MS.get(subtasks)
+    return Figure.of_runs(
+        f"checkpoint, {subtasks:,} subtask{'s' if subtasks > 1 else ''}",
+        f"checkpoint_coordinator to notify_checkpoint_complete, {len(STATE)} bytes of state each, subtasks {where}",
+        [1000 * seconds for seconds in taken],
+        "ms",
+        [1000 * seconds for seconds in rounds],
+        "raw, a record to each of as many partitions and an answer from each, processes and clients likewise",
+        None if bound is None else Goal(f"<= {bound} ms", at_most=bound),
+    )
+
+
+def _growth(times_ms: dict[int, float]) -> Figure:
+    """How steep the steepest step between two numbers of subtasks is."""
+    steps = [times_ms[more] / times_ms[less] / (more / less) for less, more in pairwise(times_ms)]
+    return Figure(
+        "checkpoint time, growth",
+        "growth of the time by growth of the number of subtasks, in the steepest step (1: linear)",
+        max(steps),
+        "",
+        goal=Goal("no worse than linear", at_most=1.0),
+    )
+
+
+class Stopwatch(OperatorCoordinator):
+    """Times its checkpoints, from ``checkpoint_coordinator`` to ``notify_checkpoint_complete``."""
+
+    def __init__(self) -> None:
+        self.ready: set[int] = set()
+        self.taken: list[float] = []
+        self.changed = threading.Condition()
+        self._began: dict[int, float] = {}
+
+    def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
+        with self.changed:
+            self.ready.add(subtask)
+            self.changed.notify_all()
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: CheckpointResult) -> None:
+        self._began[checkpoint_id] = time.monotonic()
+        result.complete(STATE)
+
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        with self.changed:
+            self.taken.append(time.monotonic() - self._began.pop(checkpoint_id))
+            self.changed.notify_all()
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+        raise RuntimeError(f"checkpoint {checkpoint_id} was aborted: no time was measured")
+
+    def wait(self, ready: int, taken: int) -> None:
+        with self.changed:
+            if not self.changed.wait_for(lambda: len(self.ready) >= ready and len(self.taken) >= taken, DEADLINE_S):
+                raise TimeoutError(f"{len(self.ready)} of {ready} subtasks are up, {len(self.taken)} checkpoints done")
+
+
+class Small(Subtask):
+    """Has a small state and nothing to do."""
+
+    def open(self, context: Context) -> None:
+        pass
+
+    def handle_operator_event(self, event: bytes) -> None:
+        pass
+
+    def snapshot_state(self, checkpoint_id: int) -> bytes:
+        return STATE
+
+
+def hosts(subtasks: int) -> list[range]:
+    """Which subtasks each process hosts."""
+    processes = subtasks if subtasks <= PROCESSES_MAX else SHARED_PROCESSES
+    ends = [subtasks * n // processes for n in range(processes + 1)]
+    return [range(begin, end) for begin, end in pairwise(ends)]
+
+
+def _host(job: Job, hosted: range, bootstrap: str, run: str) -> None:
+    """A process with these subtasks."""
+    transport = KafkaTransport(bootstrap) if len(hosted) == 1 else SharedKafkaTransport(bootstrap)
+    threading.stack_size(_STACK_BYTES)
+    (operator,) = job.settings.operators
+    runtimes = [SubtaskRuntime(job.settings, SubtaskId(operator.name, i), Small, transport, run=run) for i in hosted]
+    threads = [threading.Thread(target=runtime.run) for runtime in runtimes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@contextmanager
+def running(bootstrap: str, subtasks: int, pause_s: float) -> Iterator[Stopwatch]:
+    """A job whose subtasks are all up, and which takes one checkpoint after the other with a pause between."""
+    stopwatch = Stopwatch()
+    checkpoint = CheckpointSettings(interval=0.01, min_pause=pause_s)
+    job = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=checkpoint, heartbeat_timeout=60.0)
+    job.operator("small", subtask=Small, coordinator=lambda: stopwatch, parallelism=subtasks)
+    bare = Job(job.name, checkpoint=checkpoint)
+    bare.operator("small", subtask=Small, parallelism=subtasks)
+    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
+    local.client.announce_run(local.run_id)
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=_host, args=(bare, hosted, bootstrap, local.run_id), daemon=True)
+        for hosted in hosts(subtasks)
+    ]
+    try:
+        for process in processes:
+            process.start()
+        stopwatch.wait(subtasks, 0)
+        yield stopwatch
+        local.client.stop(timeout_s=60)
+    finally:
+        local.close()
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
+
+
+def checkpoint_times(bootstrap: str, subtasks: int, count: int) -> list[float]:
+    """Seconds of each of ``count`` checkpoints."""
+    with running(bootstrap, subtasks, pause_of(subtasks)) as stopwatch:
+        stopwatch.wait(subtasks, WARM_UP + count)
+        return stopwatch.taken[WARM_UP : WARM_UP + count]
+
+
+def pause_of(subtasks: int) -> float:
+    """Seconds between two checkpoints: in them the notices of the one before are written and read."""
+    return 0.02 + 0.0005 * subtasks

@@ -1,0 +1,96 @@
+"""Questions of many threads, asked together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection
+
+import pytest
+
+from penstock.transport.together import Together
+
+DEADLINE_S = 30.0
+
+
+class Server:
+    """Answers with the double, once it may; remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[set[int]] = []
+        self.is_asked = threading.Event()
+        self.may_answer = threading.Event()
+
+    def answer(self, subjects: Collection[int]) -> dict[int, int]:
+        self.asked.append(set(subjects))
+        self.is_asked.set()
+        assert self.may_answer.wait(DEADLINE_S)
+        if 13 in subjects:
+            raise KeyError(13)
+        return {n: 2 * n for n in subjects}
+
+
+class Asking(threading.Thread):
+    def __init__(self, together: Together[int, int], *subjects: int) -> None:
+        super().__init__(daemon=True)
+        self.together, self.subjects = together, subjects
+        self.answer: dict[int, int] | Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.answer = self.together.ask(self.subjects)
+        except Exception as error:
+            self.answer = error
+
+    def heard(self) -> dict[int, int] | Exception | None:
+        self.join(DEADLINE_S)
+        return self.answer
+
+
+def wait_until_gathered(together: Together[int, int], subjects: set[int]) -> None:
+    ended = threading.Event()
+    for _ in range(3_000):
+        gathering = together._next
+        if gathering is not None and gathering.subjects >= subjects:
+            return
+        ended.wait(0.01)
+    raise AssertionError(f"{subjects} are not gathered")
+
+
+def test_who_comes_while_a_question_is_open_is_asked_for_in_the_next_one() -> None:
+    server = Server()
+    together = Together(server.answer)
+    first = Asking(together, 1)
+    assert server.is_asked.wait(DEADLINE_S)
+    others = [Asking(together, n, n + 100) for n in range(20, 70)]
+    wait_until_gathered(together, set(range(20, 70)))
+    server.may_answer.set()
+    assert first.heard() == {1: 2}
+    assert [other.heard() for other in others] == [{n: 2 * n, n + 100: 2 * n + 200} for n in range(20, 70)]
+    assert server.asked == [{1}, {*range(20, 70), *range(120, 170)}]
+
+
+def test_what_a_question_raises_reaches_all_who_were_part_of_it_and_nobody_else() -> None:
+    server = Server()
+    together = Together(server.answer)
+    first = Asking(together, 1)
+    assert server.is_asked.wait(DEADLINE_S)
+    bad = [Asking(together, 13), Asking(together, 14)]
+    wait_until_gathered(together, {13, 14})
+    server.may_answer.set()
+    assert first.heard() == {1: 2}
+    assert [type(asking.heard()) for asking in bad] == [KeyError, KeyError]
+    assert together.ask([15]) == {15: 30}
+
+
+def test_a_question_about_nothing_is_answered_with_nothing() -> None:
+    server = Server()
+    server.may_answer.set()
+    assert Together(server.answer).ask([]) == {}
+
+
+@pytest.mark.parametrize("subjects", [[1], [2, 1]])
+def test_one_thread_alone_is_answered_at_once(subjects: list[int]) -> None:
+    server = Server()
+    server.may_answer.set()
+    assert Together(server.answer).ask(subjects) == {n: 2 * n for n in subjects}

@@ -1,0 +1,58 @@
+"""Questions of many threads to one server, asked together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class _Round(Generic[K, V]):
+    """One question: what it is about, and what came of it."""
+
+    def __init__(self) -> None:
+        self.subjects: set[K] = set()
+        self.answered = threading.Event()
+        self.answer: Mapping[K, V] = {}
+        self.error: Exception | None = None
+
+
+class Together(Generic[K, V]):
+    """Asks one question at a time; who comes while one is open is served by the next, together with all who wait.
+
+    ``ask`` answers a question about some subjects. A thousand threads that start at once ask two or three questions,
+    and not a thousand at a time, in which a client would drown.
+    """
+
+    def __init__(self, ask: Callable[[Collection[K]], Mapping[K, V]]) -> None:
+        self._ask = ask
+        self._asking = threading.Lock()
+        self._lock = threading.Lock()
+        self._next: _Round[K, V] | None = None
+
+    def ask(self, subjects: Collection[K]) -> dict[K, V]:
+        """The answer about ``subjects``. Raises what the question raised that they were part of."""
+        with self._lock:
+            leads = self._next is None
+            round_ = self._next = self._next or _Round()
+            round_.subjects.update(subjects)
+        if leads:
+            self._lead(round_)
+        round_.answered.wait()
+        if round_.error is not None:
+            raise round_.error
+        return {subject: round_.answer[subject] for subject in subjects}
+
+    def _lead(self, round_: _Round[K, V]) -> None:
+        with self._asking:
+            with self._lock:
+                self._next = None
+            try:
+                round_.answer = self._ask(round_.subjects)
+            except Exception as error:
+                round_.error = error
+            finally:
+                round_.answered.set()
