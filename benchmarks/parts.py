@@ -35,6 +35,10 @@ PARTS = {
     "checkpoints": Part("checkpoints", 420),
     "channels": Part("data_channels", 300),
     "alignment": Part("alignment", 180),
+    "idle": Part("idle", 240),
+    "recovery": Part("recovery", 120),
+    "takeover": Part("takeover", 240),
+    "recovery-on-spark": Part("recovery_on_spark", 240),
     "streaming": Part("streaming", 600),
 }
 """In the order in which they run and are told."""

@@ -37,6 +37,7 @@ from penstock.schemas.ids import SubtaskId
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 
+from .figures import Figure, Goal, Setting
 from .takeover_job import OPERATOR, SUBTASKS, Checker, job
 
 SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "told to leave": signal.SIGTERM}
@@ -44,6 +45,26 @@ DEADLINE_S = 120.0
 STEADY_S = 1.5
 """For how long a new pair of coordinators is left alone before the next signal, at least."""
 _LOOK_S = 0.05
+
+
+def figures(setting: Setting) -> list[Figure]:
+    """The short form: only what nobody could foresee, and an end that was asked for."""
+    goal = Goal("<= session + 1 s", "difference", at_most=1.0)
+    session = "the session (--takeover-after, by default), which the broker waits before it tells"
+    what = f"from the signal to the last of {SUBTASKS} subtasks that handles an event of the next coordinator"
+    rounds = setting.count(max(1, setting.repeats - 1), 1)
+    after = 2.0 if setting.quick else TAKEOVER_AFTER_S
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        taken = Rounds(stack, folder, setting.bootstrap, after)
+        killed = [taken.take_over("killed") for _ in range(rounds)]
+        setting.say(f"killed {rounds} time(s); now told to leave ...")
+        left = [taken.take_over("told to leave") for _ in range(rounds)]
+        taken.check()
+    return [
+        Figure.of_runs("takeover, the coordinator killed", what, killed, "s", [after], session, goal),
+        Figure.of_runs("takeover, the coordinator told to leave", what, left, "s"),
+    ]
 
 
 class Host:

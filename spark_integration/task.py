@@ -106,9 +106,26 @@ def run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None = Non
     """The whole of one task. What it raises, Spark retries; what returns is done."""
     context = TaskContext.get()
     assert context is not None, "a task has a context"
+    began = time.monotonic()
+    try:
+        return _run_subtask(plan, subtask, rows, context)
+    except Exception:
+        time.sleep(pause_before_retry(context.attemptNumber(), time.monotonic() - began))
+        raise
+
+
+def pause_before_retry(attempt_number: int, lived_s: float) -> float:
+    """Seconds that a task which raises waits before Spark learns of it: one that raises again and again must not spin.
+
+    One that dies is tried again as fast as Spark can, and so is one that raises after it has lived for a while.
+    """
+    if attempt_number == 0 or lived_s >= RETRY_PAUSE_MAX_S:
+        return 0.0
+    return min(RETRY_PAUSE_MAX_S, 0.1 * (attempt_number + 1))
+
+
+def _run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None, context: TaskContext) -> SubtaskReturn:
     name = TaskName(context.taskAttemptId(), context.stageId(), context.partitionId())
-    if context.attemptNumber() > 1:  # the first retry is at once, one that keeps failing must not spin
-        time.sleep(min(RETRY_PAUSE_MAX_S, 0.1 * context.attemptNumber()))
     parts = _load(plan, subtask)
     transport = KafkaTransport.from_config(plan.kafka)
     try:

@@ -42,6 +42,8 @@ from .matching import Subject
 from .processes import Process
 from .writer import LOST_KEY, FaultyWriter
 
+_TICK_S = 0.001
+"""Kafka's clients wait whole milliseconds: what is left of a wait below one cannot be waited for."""
 COMMIT_TIMEOUT_S = 90.0
 """How long a commit waits for a broker that is away, as over Kafka."""
 
@@ -175,7 +177,7 @@ class FaultyReader:
                     error, self._error = self._error, None
                     raise error
             left = deadline - time.monotonic()
-            if left <= 0:
+            if left <= _TICK_S:
                 return []
             if self._process.dead or self._fetched or self._faults.is_away(self._process):
                 self._faults.wait(left)

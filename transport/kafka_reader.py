@@ -38,11 +38,18 @@ _LASTING = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaErr
 _PAUSED = sys.maxsize
 """The next offset of a paused partition: no record has it."""
 
+_WAIT_MS, _WAIT_OF_MANY_MS = 500, 100
+"""How long the broker keeps a fetch waiting where there is nothing: new records end the wait at once. That is what an
+idle reader costs; and a reader of many partitions waits for so long until a seek takes effect."""
+
 
 class KafkaReader:
     """See :class:`penstock.transport.ports.Reader`. The caller has checked that the partitions exist."""
 
-    def __init__(self, config: KafkaConfig, positions: Mapping[Partition, int], with_ends: bool = False) -> None:
+    def __init__(
+        self, config: KafkaConfig, positions: Mapping[Partition, int], with_ends: bool = False, grows: bool = False
+    ) -> None:
+        """``grows``: partitions are to be added, so that no seek may disturb what is fetched of others."""
         self._config = config
         self._process = OwnProcess()
         self._events = ClientEvents(config)
@@ -53,6 +60,8 @@ class KafkaReader:
 
         One per partition, because each comes once: another's pause or seek must not lose it.
         """
+        self._stopped: set[Partition | None] = set()
+        """Of what a failure was noted since it was last begun: the client may not be fetching there any more."""
         self.ends: dict[Partition, int] = {}
         """With ``with_ends``: where each partition's last stable offset was met, control records included."""
         settings = client_settings(
@@ -68,13 +77,15 @@ class KafkaReader:
         if with_ends:
             settings["fetch.wait.max.ms"] = 10  # the end is told by an empty fetch
         settings.setdefault("queued.max.messages.kbytes", _PREFETCH_KBYTES)
-        # How long the broker keeps an empty fetch waiting, and so how long a seek waits for the fetch before it: not
-        # half a second, the default. New records end the wait at once either way.
-        settings.setdefault("fetch.wait.max.ms", 100)
+        self._takes_turns = len(self._next) == 1 and not grows
+        settings.setdefault("fetch.wait.max.ms", _WAIT_MS if self._takes_turns else _WAIT_OF_MANY_MS)
         # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
         settings.setdefault("fetch.queue.backoff.ms", 10)
         settings.setdefault("fetch.error.backoff.ms", 100)
+        self._settings = settings
         self._consumer = make_client(ConsumerHandle, config, settings)
+        self._resting: tuple[ConsumerHandle, float] | None = None
+        """The client before this one, without partitions; until that monotonic second a fetch of its may be waiting."""
         self._closed = False
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
 
@@ -139,15 +150,18 @@ class KafkaReader:
         elif code in _POSITION_LOST and partition is not None:
             self._note_position_lost(partition, error)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._failures[partition] = self._denied(topic, error)
+            self._fail(partition, self._denied(topic, error))
         elif code in TOPIC_UNKNOWN:
             if topic is None or topic in self._topics_being_read():
                 name = topic or ", ".join(sorted(self._topics_being_read()))
-                self._failures[partition] = missing_topic(self._config, name)
+                self._fail(partition, missing_topic(self._config, name))
         elif code in _LASTING or error.fatal():
-            self._failures[partition] = TransportError(
-                f"reading {partition or topic} at {self._config.bootstrap} failed: {self._config.explained(error)}"
-            )
+            what = f"reading {partition or topic} at {self._config.bootstrap}"
+            self._fail(partition, TransportError(f"{what} failed: {self._config.explained(error)}"))
+
+    def _fail(self, partition: Partition | None, failure: PenstockError) -> None:
+        self._failures[partition] = failure
+        self._stopped.add(partition)
 
     def _denied(self, topic: str | None, error: KafkaError) -> NotAuthorized:
         name = topic or min(self._topics_being_read(), default="the topic")
@@ -165,18 +179,15 @@ class KafkaReader:
                 self._begin_at(partition, wanted)
                 return
             available = f"offsets {begin} to {end} are available"
-        self._failures[partition] = PositionUnavailable(
-            f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}. The log was"
-            " truncated, or the topic was recreated",
-            partition,
-        )
+        lost = f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}"
+        because = "The log was truncated, or the topic was recreated"
+        self._fail(partition, PositionUnavailable(f"{lost}. {because}", partition))
 
     def _note_missing_topic(self) -> None:
         said, self._events.topic_missing = self._events.topic_missing, ""
         if any(topic in said for topic in self._topics_being_read()):
-            self._failures[None] = TopicMissing(
-                f"a topic that is being read is gone, or hidden from this user, at {self._config.bootstrap}: {said}"
-            )
+            gone = f"a topic that is being read is gone, or hidden from this user, at {self._config.bootstrap}"
+            self._fail(None, TopicMissing(f"{gone}: {said}"))
 
     def _topics_being_read(self) -> set[str]:
         return {partition.topic for partition, offset in self._next.items() if offset != _PAUSED}
@@ -185,13 +196,30 @@ class KafkaReader:
         self._process.check("this reader")
         if partition not in self._next:
             raise ValueError(f"this reader does not read {partition}")
-        paused = self._next[partition] == _PAUSED
+        before = self._next[partition]
         self._next |= checked_positions({partition: offset})
+        if offset == before and self._stopped.isdisjoint({partition, None}):
+            return  # what was fetched ahead begins there
         self._failures.pop(partition, None)
-        if paused:
+        self._stopped -= {partition, None}
+        if before == _PAUSED:
             self._consumer.incremental_assign([TopicPartition(*partition, offset)])
+        elif self._takes_turns:
+            self._begin_by_another(partition, offset)
         else:
             self._begin_at(partition, offset)
+
+    def _begin_by_another(self, partition: Partition, offset: int) -> None:
+        """Has another client fetch from ``offset``: this one waits first for what it is fetching, and it may be long
+        until there is something. They take turns, so that only the first seek needs to connect."""
+        former, now = self._consumer, time.monotonic()
+        rested, self._resting = self._resting, (former, now + float(self._settings["fetch.wait.max.ms"]) / 1_000)
+        if rested is not None and now < rested[1]:
+            rested[0].close()
+            rested = None
+        former.unassign()
+        self._consumer = make_client(ConsumerHandle, self._config, self._settings) if rested is None else rested[0]
+        self._consumer.assign([TopicPartition(*partition, offset)])
 
     def _begin_at(self, partition: Partition, offset: int) -> None:
         """Has a partition that is not paused fetched from ``offset``; what was fetched of it is void from now on."""
@@ -227,6 +255,8 @@ class KafkaReader:
         if not self._closed:
             self._closed = True
             self._consumer.close()
+            if self._resting is not None:
+                self._resting[0].close()
 
 
 def _group_name(positions: Mapping[Partition, int]) -> str:

@@ -94,7 +94,7 @@ class _Feeder:
     """The thread that the consumer belongs to. It ends with the last part."""
 
     def __init__(self, config: KafkaConfig, positions: Mapping[Partition, int]) -> None:
-        self.reader = KafkaReader(config, positions)
+        self.reader = KafkaReader(config, positions, grows=True)
         for partition in positions:
             self.reader.pause(partition)
         self._lock = threading.Lock()

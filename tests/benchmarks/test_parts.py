@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.parts import PARTS, Part, PartFailed, Wish, figures_of
 
-SPARK = {"streaming"}
+SPARK = {"recovery-on-spark", "streaming"}
 
 
 @pytest.mark.parametrize(
