@@ -476,7 +476,7 @@ def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
     def fence(what: str, done: int, total: int) -> None:
         ran.transport.claim_log("penstock.sandbox.checkpoints", "penstock.sandbox.coordinator")
 
-    with pytest.raises(JobRefused, match=r"has been begun by somebody else meanwhile.*purge it"):
+    with pytest.raises(JobRefused, match=r"begun by somebody else, meanwhile.*purge it"):
         made.make(fence)
     assert len(ran.transport.list_topics("penstock.sandbox.")) == 4
 
@@ -525,3 +525,64 @@ def test_a_job_under_another_name_keeps_every_setting() -> None:
             "state_storage": "file:///elsewhere",
         }.get(setting.name, 7)
         assert getattr(penstock.Job("one", **{setting.name: changed}).renamed("two"), setting.name) == changed
+
+
+def purged_and_forked_again(ran: Ran) -> None:
+    """Somebody took the fork that is being made for one that was killed."""
+    JobClient(ran.transport, "sandbox").purge()
+    fork(ran.recorded, "sandbox", ran.checkpoints[1])
+
+
+@pytest.mark.parametrize("at", ["records", "copying", "states"])
+def test_a_fork_that_is_purged_under_way_leaves_the_job_alone_that_has_its_name_then(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    made = forking._Fork(ran.recorded, TopicNames("penstock", "sandbox"), ran.checkpoints[0], False, None)
+    anew: list[dict[Partition, list[LogRecord]]] = []
+
+    def take_over() -> None:
+        if not anew:
+            monkeypatch.undo()
+            anew.append({})
+            purged_and_forked_again(ran)
+            anew[0] = everything(ran.transport, "sandbox")
+
+    run_copying = forking.Copying.run
+
+    def copy(copying: Any) -> Any:
+        copied = run_copying(copying)
+        take_over()
+        if at == "copying":
+            raise TransportError("the topic is another one")
+        return copied
+
+    if at != "records":
+        monkeypatch.setattr(forking.Copying, "run", copy)
+    with pytest.raises(JobRefused, match=r"has been purged, or begun by somebody else, meanwhile"):
+        made.make(lambda *_: take_over() if at == "records" else None)
+    assert everything(ran.transport, "sandbox") == anew[0]
+    healthy(ran.transport, "sandbox")
+    plan = Plan()
+    go_on(ran.transport, make_job(plan, "sandbox", parallelism=2, interval=None), plan, b"x")
+
+
+def test_an_origin_that_is_purged_and_made_anew_while_it_is_copied_is_not_forked(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that has its name then may have a checkpoint of that number too."""
+    run_copying = forking.Copying.run
+
+    def copy(copying: Any) -> Any:
+        copied = run_copying(copying)
+        ran.transport.delete_topics(ran.transport.list_topics("penstock.ran."))
+        for _ in range(2):
+            plan = Plan()
+            with run(make_job(plan, "ran", parallelism=2, interval=None), ran.transport) as running:
+                plan.wait_gateways(0, 1)
+                assert running.client.stop(savepoint=True, timeout_s=20).accepted
+        return copied
+
+    monkeypatch.setattr(forking.Copying, "run", copy)
+    with pytest.raises(JobRefused, match="job ran was purged while it was copied"):
+        fork(ran.recorded, "sandbox", ran.checkpoints[0])
+    assert ran.transport.list_topics("penstock.sandbox.") == []
