@@ -309,7 +309,7 @@ class CoordinatorRuntime:
                 if host is not None:
                     host.settle(effect.stream)
             case effects.AppendHeartbeat():
-                lost = partial(self._mailbox.post, inputs.HeartbeatLost())
+                lost = lambda error: self._mailbox.post(lambda: self._heartbeat_lost(error))  # noqa: E731
                 self._logs.side.append(self._acks, effect.record, lost=lost)
             case effects.Reply():
                 reply = effect.reply
@@ -395,6 +395,12 @@ class CoordinatorRuntime:
             raise error
         if life == self._logs.events_life:
             self._feed(failed)
+
+    def _heartbeat_lost(self, error: Exception) -> None:
+        """Without heartbeats the log's time may stand still, and every deadline with it: they must be allowed."""
+        if isinstance(error, NotAuthorized):
+            raise error
+        self._feed(inputs.HeartbeatLost())
 
     def _commit(self, commit: effects.Commit) -> None:
         """Blocks until the outcome is known: until then the coordinator handles nothing else."""

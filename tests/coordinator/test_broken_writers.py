@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.schemas.acks import Hello
 from penstock.schemas.codec import encode
-from penstock.schemas.errors import AppendFailed
+from penstock.schemas.errors import AppendFailed, AppendNotAuthorized, NotAuthorized
 from penstock.schemas.ids import SubtaskId
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
@@ -52,6 +54,38 @@ def test_an_append_without_a_certain_outcome_rolls_back_and_loses_nothing() -> N
         status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
         assert "did not take a record" in status.last_failure
         wait_recovered(running, plan)
+
+
+class RefusedWriter(MemoryWriter):
+    """Of a user who has lost the right to write acks: told with each outcome, and nothing is appended."""
+
+    refused = threading.Event()
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        if self.refused.is_set() and partition.topic.endswith(".acks"):
+            if on_outcome is not None:
+                on_outcome(None, AppendNotAuthorized("user 'carol' lacks the right Write"))
+            return
+        super().append(partition, value, key, on_outcome)
+
+
+class RefusingTransport(MemoryTransport):
+    def writer(self) -> MemoryWriter:
+        return RefusedWriter(self.broker, self.broker.now_ms)
+
+
+def test_a_coordinator_that_may_not_write_heartbeats_ends_with_the_reason() -> None:
+    """Nobody else writes either: the log's time stands still, and a wait that is measured by it would never end."""
+    job = make_job(Plan())
+    job.heartbeat_interval, job.heartbeat_timeout = 0.05, 10.0
+    RefusedWriter.refused.clear()
+    with run(job, RefusingTransport(MemoryBroker()), subtasks=False) as running:
+        wait_status(running, lambda s: s.epoch >= 1)
+        RefusedWriter.refused.set()
+        with pytest.raises(NotAuthorized, match="lacks the right Write"):
+            running.wait(PATIENCE_S)
 
 
 def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:
