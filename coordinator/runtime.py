@@ -132,7 +132,6 @@ class CoordinatorRuntime:
         self._outcome: CoordinatorOutcome | None = None
         self._acks_reader: AcksReader | None = None
         self._owner: StateOwner | None = None
-        self._log_id = ""
         self._logs: _Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
@@ -212,9 +211,9 @@ class CoordinatorRuntime:
     @property
     def seen(self) -> opening.Seen | None:
         """What this host knows of the job's epochs; None where none of its instances has come that far."""
-        if self._core.job.phase is Phase.NEW:
-            return self._before
-        return opening.Seen(self._core.job.history.epoch, self.instance, self._log_id)
+        job = self._core.job
+        log_id = job.history.topic_ids.get(self._topics.checkpoints, "")
+        return self._before if job.phase is Phase.NEW else opening.Seen(job.history.epoch, self.instance, log_id)
 
     @property
     def began(self) -> bool:
@@ -274,7 +273,6 @@ class CoordinatorRuntime:
             continues=options.continues,
             timeout_s=deadline_s,
         )
-        self._log_id = begin.topic_ids.get(self._topics.checkpoints, "")
         self._truncation.begin(begin.topic_ids)
         opening.learn_schemas(self._specs, begin)
         for operator in settings.operators:
