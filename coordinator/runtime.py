@@ -43,11 +43,11 @@ from .acks_reader import AcksReader
 from .ending import tell_to_leave
 from .host import CoordinatorSpec, OperatorHost
 from .mailbox import Item, Mailbox
+from .options import CoordinatorOptions, CoordinatorOutcome
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import History
-from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
@@ -63,31 +63,6 @@ _log = logging.getLogger(__name__)
 
 _FRAME_COST_BYTES = 512
 """What a frame on its way takes in memory beside its events, about; many small ones are bounded by this."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOutcome:
-    """How a coordinator instance ended."""
-
-    ending: Ending
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    """What the host of a coordinator chooses."""
-
-    restore: Restore = Restore.LATEST
-    restore_checkpoint: int = -1
-    continues: bool = False
-    """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
-    status_interval_s: float = 1.0
-    on_silent: Callable[[SubtaskId, str, str], None] | None = None
-    """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""
-    on_status: Callable[[JobStatus], None] | None = None
-    """Called with each status, on the coordinator's thread; must not block."""
-    deadline_s: float = 60.0
-    """Seconds for each step of start-up and for each commit."""
 
 
 @dataclass

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.schemas.acks import Hello
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import AppendFailed, AppendNotAuthorized, NotAuthorized

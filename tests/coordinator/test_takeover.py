@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from penstock.coordinator.opening import check_may_start
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import Restore
-from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished, JobOutcome, key_of
 from penstock.schemas.codec import decode, encode
