@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import assert_never
@@ -36,12 +36,13 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
-from ..transport.ports import FencedLog, Partition, Transport, Writer
+from ..transport.ports import Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
-from .ending import tell_to_leave
+from .ending import tell_to_leave, untold
 from .host import CoordinatorSpec, OperatorHost
+from .logs import Logs
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions, CoordinatorOutcome
 from .protocol import effects, inputs
@@ -63,17 +64,6 @@ _log = logging.getLogger(__name__)
 
 _FRAME_COST_BYTES = 512
 """What a frame on its way takes in memory beside its events, about; many small ones are bounded by this."""
-
-
-@dataclass
-class _Logs:
-    """The open ends of the job's topics."""
-
-    checkpoints: FencedLog
-    events: Writer
-    side: SideWriter
-    events_life: int = 0
-    """Which writer of events this is; what an earlier one could not append is known."""
 
 
 class CoordinatorRuntime:
@@ -107,7 +97,7 @@ class CoordinatorRuntime:
         self._outcome: CoordinatorOutcome | None = None
         self._acks_reader: AcksReader | None = None
         self._owner: StateOwner | None = None
-        self._logs: _Logs
+        self._logs: Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
@@ -237,7 +227,7 @@ class CoordinatorRuntime:
         if self._before is not None:
             opening.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
-        self._logs = _Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
+        self._logs = Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         options = self.options
         self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
         begin = opening.read_begin(
@@ -292,9 +282,7 @@ class CoordinatorRuntime:
             case effects.LookAtEnds():
                 self._workers.submit(self._look_at_ends, effect, self._logs.events)
             case effects.ReplaceWriter():
-                self._logs.events.close(0.0)
-                self._logs.events = self._transport.writer()
-                self._logs.events_life += 1
+                self._logs.replace_events(self._transport.writer())
             case effects.StoreState():
                 self._workers.submit(self._store, effect)
             case effects.DeleteStates():
@@ -309,6 +297,8 @@ class CoordinatorRuntime:
                 if self.options.on_silent is not None:
                     _logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
             case effects.End():
+                if effect.ending is not Ending.FENCED and not self._logs.events_stand(self.options.deadline_s):
+                    raise untold(self.settings.name)
                 self._ended(effect.ending, effect.cause)
             case (
                 effects.CallReset()
@@ -355,6 +345,7 @@ class CoordinatorRuntime:
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
+                self._logs.events_failed = max(life, self._logs.events_failed)
                 self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
 
         try:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
 from penstock.coordinator.options import CoordinatorOptions
+from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.acks import Hello
-from penstock.schemas.codec import encode
+from penstock.schemas.checkpoints import JobFinished
+from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import AppendFailed, AppendNotAuthorized, NotAuthorized
 from penstock.schemas.ids import SubtaskId
 from penstock.testing.local import LocalJob
-from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
+from penstock.transport.memory import MemoryBroker, MemoryFencedLog, MemoryTransport, MemoryWriter
 from penstock.transport.ports import OnOutcome, Partition
 
-from .jobs import PATIENCE_S, Plan, make_job, run, wait_recovered, wait_status
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_recovered, wait_status, wait_until
 
 
 class BreakingWriter(MemoryWriter):
@@ -86,6 +89,29 @@ def test_a_coordinator_that_may_not_write_heartbeats_ends_with_the_reason() -> N
         RefusedWriter.refused.set()
         with pytest.raises(NotAuthorized, match="lacks the right Write"):
             running.wait(PATIENCE_S)
+
+
+def test_tasks_leave_though_the_broker_did_not_take_the_last_words_of_their_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 4: the end of the job stands in the log, so nobody would answer them any more."""
+    plan, commit = Plan(), MemoryFencedLog.commit
+    BreakingWriter.broken.clear()
+
+    def last_deed(self: MemoryFencedLog, records: Sequence[tuple[str, bytes | None]]) -> None:
+        commit(self, records)
+        if any(value is not None and isinstance(decode(value), JobFinished) for _, value in records):
+            BreakingWriter.broken.set()
+
+    with run(make_job(plan), BreakingTransport(MemoryBroker())) as running:
+        plan.wait_gateways(0)
+        monkeypatch.setattr(MemoryFencedLog, "commit", last_deed)
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.STOPPED
+        wait_until(lambda: not running._process("op", 0).alive, "the subtask to leave")
+        status = running.client.status()
+        assert status is not None and (status.state, status.cause) == ("stopped", outcome.cause)
 
 
 def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:
