@@ -45,6 +45,7 @@ from .host import CoordinatorSpec, OperatorHost
 from .logs import Logs
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions, CoordinatorOutcome
+from .other_lives import OtherLives
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
@@ -101,6 +102,7 @@ class CoordinatorRuntime:
         self._status_at = 0.0
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
+        self._other_lives = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
         self._before: opening.Seen | None = None
         self._event_partitions = opening.event_partitions(settings)
@@ -205,6 +207,8 @@ class CoordinatorRuntime:
 
     def _feed(self, event: inputs.Input) -> None:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
+        if isinstance(event, inputs.AckRead):
+            event = self._other_lives.without(event, self._core.job.history.epoch)
         self._perform_all(self._core.handle(event, time.monotonic()))
         while self._raised and self._outcome is None:
             self._perform_all(self._core.handle(self._raised.popleft(), time.monotonic()))
