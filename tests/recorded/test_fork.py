@@ -166,9 +166,12 @@ def test_a_fork_may_have_the_same_name_under_another_prefix(ran: Ran) -> None:
 
 
 class ByHand:
-    """Job ``ran``: ``up`` feeds ``down``. Checkpoint 7 has ranges in the events and the data of ``down/0``."""
+    """Job ``ran``: ``up`` feeds ``down``. Checkpoint 7 has ranges in the events and the data of ``down/0``.
 
-    def __init__(self) -> None:
+    With ``failed`` ``up/0`` had failed before it: what is left of its older attempt holds none of that one's records.
+    """
+
+    def __init__(self, *, failed: bool = False) -> None:
         self.transport = MemoryTransport(MemoryBroker())
         self.topics = TopicNames("penstock", "ran")
         self.transport.create_topics(self.topics.specs({"up": 2, "down": 1}, [("up", "down")]))
@@ -195,15 +198,22 @@ class ByHand:
             RecordFrame(one, 5, *pack([b"r5"])),
             Barrier(other, 11, 7, False, 0),
         )
+        newer = Sender("up", 0, 62, 1, 1)
+        self.write(data, *[RecordFrame(newer, i, *pack([b"n%d" % i])) for i in (0, 1)], Barrier(newer, 2, 7, False, 0))
         self.write(Partition(self.topics.acks, 0), *[Barrier(one, 0, 0, False, 0)] * 100)  # filling
         positions = (
             ChannelPosition("up/0", (Segment(1, 7, 1, 0, 60), Segment(8, OPEN_END, 1, 0, -1)), 3),
             ChannelPosition("up/1", (Segment(5, 7, 1, 0, 61), Segment(8, OPEN_END, 1, 0, -1)), 10),
         )
+        if failed:
+            left = Segment(4, 5, 1, 0, 60), Segment(8, 10, 1, 1, 62), Segment(11, OPEN_END, 1, 1, -1)
+            positions = ChannelPosition("up/0", left, 5), positions[1]
         down = SubtaskSnapshot(
             0, 50, 1, 0, 90, StateHandle(5, b"state"), 6, (Segment(1, 5, 1, 0, 50),), 5, 0, positions, False
         )
         ups = tuple(SubtaskSnapshot(i, 60 + i, 1, 0, 91 + i, None, 0, (), 0, 0, (), False) for i in (0, 1))
+        if failed:
+            ups = dataclasses.replace(ups[0], attempt=62, generation=1), ups[1]
         inputs = (InputSnapshot("up", Partitioning.REBALANCE),)
         self.header = CheckpointCompleted(
             1, 7, False, 0, 0, 2,
@@ -264,6 +274,14 @@ def test_ranges_of_events_and_of_data_give_in_the_fork_what_they_give_in_the_ori
     fork(RecordedJob(by_hand.transport, "ran"), "sandbox", 7)
     assert restored_events(by_hand.transport, "sandbox") == [b"a", b"b", b"c"]
     assert restored_records(by_hand.transport, "sandbox") == {"up/0": [b"r3", b"r5"], "up/1": [b"s10"]}
+    healthy(by_hand.transport, "sandbox")
+
+
+def test_a_range_that_holds_nothing_does_not_tell_what_is_due_in_the_next() -> None:
+    by_hand = ByHand(failed=True)
+    assert restored_records(by_hand.transport, "ran") == {"up/0": [b"n0", b"n1"], "up/1": [b"s10"]}
+    fork(RecordedJob(by_hand.transport, "ran"), "sandbox", 7)
+    assert restored_records(by_hand.transport, "sandbox") == {"up/0": [b"n0", b"n1"], "up/1": [b"s10"]}
     healthy(by_hand.transport, "sandbox")
 
 
