@@ -211,8 +211,7 @@ class Copying:
     def _barrier(self, to: Partition, position: ChannelPosition, sequence: int) -> None:
         """The end of what belongs to the checkpoint on a channel, by who wrote it. One that was derived has none."""
         header, sender = self._checkpoint.header, position.sender
-        closed = [segment for segment in position.segments if segment.end != OPEN_END]
-        by = closed[-1] if closed else self._checkpoint.subtasks.get(sender)
+        by = self._checkpoint.subtasks.get(sender)
         if by is not None and header.rescaled_from == NO_CHECKPOINT:
             moved = Sender(*sender, self._attempt(by.attempt), by.epoch, by.generation)
             self._append(

@@ -168,7 +168,8 @@ def test_a_fork_may_have_the_same_name_under_another_prefix(ran: Ran) -> None:
 class ByHand:
     """Job ``ran``: ``up`` feeds ``down``. Checkpoint 7 has ranges in the events and the data of ``down/0``.
 
-    With ``failed`` ``up/0`` had failed before it: what is left of its older attempt holds none of that one's records.
+    With ``failed`` both of ``up`` had failed before it: of ``up/0`` a range is left that holds nothing, of ``up/1``
+    the newer attempt has written nothing but its barrier.
     """
 
     def __init__(self, *, failed: bool = False) -> None:
@@ -213,7 +214,7 @@ class ByHand:
         )
         ups = tuple(SubtaskSnapshot(i, 60 + i, 1, 0, 91 + i, None, 0, (), 0, 0, (), False) for i in (0, 1))
         if failed:
-            ups = dataclasses.replace(ups[0], attempt=62, generation=1), ups[1]
+            ups = tuple(dataclasses.replace(up, attempt=62 + i, generation=1) for i, up in enumerate(ups))
         inputs = (InputSnapshot("up", Partitioning.REBALANCE),)
         self.header = CheckpointCompleted(
             1, 7, False, 0, 0, 2,
