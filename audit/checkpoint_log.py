@@ -41,7 +41,7 @@ class CheckpointLogCheck:
         """Where the job ended, while no epoch has begun since."""
         self._epoch: EpochFacts | None = None
         self._reserved_through = 0
-        self._expected_offset = 0
+        self._expected_offset = -1  # no transaction has ended before the first record
         self._owed: tuple[int, int] | None = None
         """An id that an epoch has left out, and where; only a derived checkpoint may have it."""
         self._if_whole: list[tuple[Kind, int, str, str]] = []

@@ -91,7 +91,17 @@ class _Audit:
             acks, extent = self._acks(facts, acks_at)
             for at in sorted(partitions):
                 self._partition(facts, at, acks, extent, Place(*acks_at))
+        self._require_same(topics)
         return self._report
+
+    def _require_same(self, topics: Mapping[str, TopicInfo]) -> None:
+        """What was read of two jobs, one of which has taken the other's name meanwhile, says nothing of either."""
+        for name, there in self._transport.describe_topics(topics).items():
+            if there.topic_id != topics[name].topic_id and name != self._names.status:
+                raise TransportError(
+                    f"{name} was made anew while job {self._names.job} was audited: it was purged, or the topic deleted"
+                    f" and created again. Audit it once more"
+                )
 
     def _checkpoint_log(self) -> LogFacts:
         at = Partition(self._names.checkpoints, 0)

@@ -96,7 +96,10 @@ def purge(
     client_config: ClientConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a job's topics: its checkpoints, its savepoints, all it ever was."""
+    """Delete a job's topics: its checkpoints, its savepoints, all it ever was.
+
+    States in its state storage stay: delete the folder PREFIX.JOB there, or leave it to the next job of that name.
+    """
     console = Console(as_json=as_json)
     with job_client(job, broker, prefix, client_config, left=True) as client:
         if not yes:

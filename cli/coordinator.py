@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ..coordinator.client import JobClient
+from ..coordinator.options import CoordinatorOutcome
 from ..coordinator.protocol.effects import Ending
-from ..coordinator.runtime import CoordinatorOutcome
 from ..coordinator.service import CoordinatorService, instances_of
 from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from rich.console import Group
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +13,7 @@ from ..dashboard import words
 from ..dashboard.model import totals_of
 from ..schemas.status import JobStatus
 from .console import Console
+from .redrawn import Redrawn
 
 LINE_EVERY_S = 2.0
 """So often a line is written, at most and where there is no terminal, while nothing but counters has changed."""
@@ -84,28 +82,16 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-class Display:
+class Display(Redrawn):
     """A context manager: ``update`` with each status, ``say`` what else happens. From any thread."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console.rich, refresh_per_second=8, transient=False) if console.live else None
+        super().__init__(console, refresh_per_second=8)
         self._lines: list[str] = []
         self._status: JobStatus | None = None
         self._progress = ""
         self._told: tuple[object, ...] = ()
         self._told_at = 0.0
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def say(self, text: str) -> None:
         if self._live is None:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from ..coordinator.costs import Cost, JobOnBroker, jobs_on
 from ..dashboard.model import totals_of
+from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected
@@ -82,7 +83,8 @@ def _doing(status: JobStatus | None) -> tuple[str, str, str]:
         return "-", "-", "-"
     running = sum(totals_of(operator).running for operator in status.operators)
     subtasks = sum(operator.parallelism for operator in status.operators)
-    return f"{running}/{subtasks}", str(status.epoch), str(status.last_completed)
+    last = "none" if status.last_completed == NO_CHECKPOINT else str(status.last_completed)
+    return f"{running}/{subtasks}", str(status.epoch), last
 
 
 def _taken(cost: Cost) -> tuple[str, str, str, str]:

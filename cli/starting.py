@@ -10,9 +10,9 @@ import typer
 
 from ..coordinator.client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
+from ..coordinator.options import CoordinatorOptions
 from ..coordinator.protocol.history import History
 from ..coordinator.protocol.inputs import Restore
-from ..coordinator.runtime import CoordinatorOptions
 from ..job import Job
 from ..recorded.job import kept_checkpoint
 from ..schemas.errors import JobRefused

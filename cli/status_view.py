@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from types import TracebackType
-from typing import Self
 
 from rich.console import Group, RenderableType
-from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
@@ -17,6 +14,7 @@ from ..dashboard.lines import first_line, happened, whom
 from ..dashboard.model import Bar, CheckpointView, Kind, View
 from ..dashboard.words import STEPS, duration, size, waiting
 from .console import Console
+from .redrawn import Redrawn
 
 LINE_EVERY_S = 10.0
 """Where there is no terminal, rates are told so often, at most, while nothing else happens."""
@@ -172,12 +170,11 @@ def clock(at_ms: int) -> str:
     return f"{datetime.fromtimestamp(at_ms / 1000):%H:%M:%S}"
 
 
-class StatusDisplay:
+class StatusDisplay(Redrawn):
     """A context manager: ``show`` each view. Redraws a terminal; else writes a line for each thing that happens."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._live = Live(console=console.rich, auto_refresh=False, transient=False) if console.live else None
+        super().__init__(console, auto_refresh=False)
         self._before: View | None = None
         self._told_at = 0.0
 
@@ -192,14 +189,3 @@ class StatusDisplay:
         for line in lines:
             self._told_at = time.monotonic()
             self._console.say(line)
-
-    def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._live is not None:
-            self._live.stop()

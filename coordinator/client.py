@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ..schemas.acks import Command, CommandKind, RunStarted
 from ..schemas.codec import decode, encode
@@ -23,9 +23,10 @@ from .protocol.history import History
 from .protocol.standby import AT_WORK, ENDED
 
 LISTEN_S = 3.0
-"""A coordinator tells its status each second."""
+"""A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""
+LISTEN_AGAIN_S = 0.5
 STATUS_LOOK_BACK = 200
-"""How many records of the status topic are searched for the newest status."""
+"""How many records of the status topic are searched at once for the newest status."""
 
 
 class JobClient:
@@ -62,12 +63,19 @@ class JobClient:
         A coordinator that was frozen may tell once more of an older one, behind those of its successor.
         """
         there = self._transport.offsets([self._status])[self._status]
-        reader = self._transport.reader({self._status: max(there.begin, there.end - STATUS_LOOK_BACK)})
-        newest = None
+        end, deadline = there.end, time.monotonic() + 10.0
+        while end > there.begin and time.monotonic() < deadline:  # behind a flood of replies it stands further back
+            begin = max(there.begin, end - STATUS_LOOK_BACK)
+            if (newest := self._newest(begin, end, deadline)) is not None:
+                return newest
+            end = begin
+        return None
+
+    def _newest(self, begin: int, end: int, deadline: float) -> JobStatus | None:
+        reader = self._transport.reader({self._status: begin})
+        position, newest = begin, None
         try:
-            position = max(there.begin, there.end - STATUS_LOOK_BACK)
-            deadline = time.monotonic() + 10.0
-            while position < there.end and time.monotonic() < deadline:
+            while position < end and time.monotonic() < deadline:
                 for record in reader.poll(0.5):
                     position = record.offset + 1
                     found = _readable(record)
@@ -210,17 +218,37 @@ class JobClient:
             writer.close(0.0)
 
     def purge(self) -> list[str]:
-        """Deletes every topic of the job and returns their names. Refused while its coordinator runs.
+        """Deletes every topic of the job and returns their names. Refused while its coordinator runs, or its tasks.
 
         Also what is left of one that was purged half.
         """
-        names = self._transport.list_topics(self.topics.root)
+        names, job = self._transport.list_topics(self.topics.root), self.topics.job
         if not names:
             self.require()
-        if self.topics.status in names and self.running():
-            raise JobRefused(f"job {self.topics.job} is running: stop it first (penstock stop {self.topics.job})")
+        status = self.status() if self.topics.status in names else None
+        if status is not None and self.running():
+            raise JobRefused(f"job {job} is running: stop it first (penstock stop {job})")
+        if self.topics.checkpoints in names and (status is None or status.state not in ENDED):
+            self._require_silent(names)
         self._transport.delete_topics(names)
         return names
+
+    def _require_silent(self, names: Collection[str]) -> None:
+        """Raises JobRefused where somebody writes to the acks or status topic, if they are among ``names``.
+
+        A coordinator in a long call says nothing, and another release's cannot be read; but tasks go on to write.
+        """
+        partitions = [at for at in (self._acks, self._status) if at.topic in names]
+        before = self._transport.offsets(partitions)
+        deadline = time.monotonic() + LISTEN_S
+        while (left := deadline - time.monotonic()) > 0:
+            time.sleep(min(LISTEN_AGAIN_S, left))
+            now = self._transport.offsets(partitions)
+            if grown := [at.topic for at in partitions if now[at].end > before[at].end]:
+                raise JobRefused(
+                    f"somebody writes to {grown[0]}: job {self.topics.job} has tasks that run, a coordinator that is"
+                    " busy or of another release, or is a fork that is being made. Stop it, or end its processes, first"
+                )
 
 
 def list_jobs(transport: Transport, prefix: str = DEFAULT_PREFIX) -> list[str]:

@@ -1,4 +1,4 @@
-"""Tells tasks to leave where whoever ended their job died before it could (protocol, section 4)."""
+"""Tells tasks to leave where whoever ended their job could not, or died before it did (protocol, section 4)."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def tell_to_leave(
     if not writer.flush(deadline_s) or failed:
         why = failed[0] if failed else f"no answer within {deadline_s:g} s"
         raise TransportError(f"job {settings.name} has ended, and its tasks could not be told to leave: {why}")
+
+
+def untold(job: str) -> TransportError:
+    """What breaks off a coordinator whose last words may not stand: the instance behind it tells them again."""
+    return TransportError(f"job {job} has ended, and the broker did not certainly take what tells its tasks to leave")

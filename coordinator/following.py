@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from ..schemas.codec import decode
-from ..schemas.errors import PositionUnavailable, TopicMissing, UnreadableRecord, WrittenByNewer
+from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, UnreadableRecord, WrittenByNewer
 from ..schemas.status import JobStatus
 from ..schemas.topics import TopicNames
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
@@ -17,6 +18,9 @@ LOOK_BACK = 200
 """So many records of the topic are read at the beginning: the last minutes of the job."""
 ASK_AFTER_S = 1.5
 """When nothing has come for so long the broker is asked why: readers are silent while it is away."""
+LOOK_EVERY_S = 10.0
+"""So often it is looked whether the topic is still the same one, also where records come: of a topic that was made anew
+while nobody could look, those behind the position read before come as if nothing had been."""
 ASK_TIMEOUT_S = 2.5
 START_TIMEOUT_S = 30.0
 NEWER_MAX = 3
@@ -43,11 +47,11 @@ class StatusFollower:
     def __init__(self, transport: Transport, topics: TopicNames) -> None:
         self._transport = transport
         self._partition = Partition(topics.status, 0)
-        self._position = 0
+        self._position, self._topic_id = 0, ""
         there = self._there(START_TIMEOUT_S)
         self._position, self._end = max(there.begin, there.end - LOOK_BACK), there.end
         self._reader = transport.reader({self._partition: self._position})
-        self._asked_at = time.monotonic()
+        self._asked_at = self._looked_at = time.time()
         self._newer = deque[WrittenByNewer](maxlen=NEWER_MAX)
 
     @property
@@ -77,10 +81,13 @@ class StatusFollower:
 
     def _poll(self, timeout_s: float) -> list[LogRecord]:
         try:
+            if abs(time.time() - self._looked_at) > LOOK_EVERY_S:
+                with suppress(BrokerUnreachable):  # silence will tell, if it is more than slow
+                    self._ask()
             records = self._reader.poll(timeout_s)
             if records:
-                self._asked_at = time.monotonic()
-            elif time.monotonic() > self._asked_at + ASK_AFTER_S:
+                self._asked_at = time.time()
+            elif abs(time.time() - self._asked_at) > ASK_AFTER_S:
                 self._ask()
             return records
         except PositionUnavailable:  # truncated away meanwhile: what is left is newer
@@ -90,15 +97,19 @@ class StatusFollower:
 
     def _ask(self) -> None:
         """Nothing comes: is the broker there, and is it still the same topic?"""
-        self._asked_at = time.monotonic()
+        self._asked_at = self._looked_at = time.time()  # which goes on while a machine sleeps
         self._there()
 
     def _there(self, timeout_s: float = ASK_TIMEOUT_S) -> OffsetRange:
+        topic = self._partition.topic
         there = self._transport.offsets([self._partition], timeout_s)[self._partition]
-        if self._position > there.end:
+        info = self._transport.describe_topics([topic], timeout_s).get(topic)
+        if info is not None and not self._topic_id:
+            self._topic_id = info.topic_id
+        other = info is not None and info.topic_id != self._topic_id
+        if other or self._position > there.end:
             raise TopicMissing(
-                f"topic {self._partition.topic} was made anew: offset {self._position} was read, and it ends at"
-                f" {there.end}"
+                f"topic {topic} was made anew: offset {self._position} was read, and it ends at {there.end}"
             )
         return there
 

@@ -186,15 +186,24 @@ class Seen:
 
     epoch: int
     instance: str
+    log_id: str
+    """Of the topic that is the checkpoint log; empty where it was not told. Another of its name is another job's."""
 
 
 def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen, timeout_s: float) -> None:
     """Raises Fenced where another host has begun an epoch since: whoever broke off must not take its place back.
 
-    An open transaction may hide that: it is this host's own, as a rule.
+    An open transaction may hide that: it is this host's own, as a rule. Raises JobRefused where the job was purged
+    since: what has its name now is another job, or nothing but topics made a moment ago.
     """
     log = Partition(settings.topics.checkpoints, 0)
     transport.offsets([log], timeout_s)  # the broker is there
+    there = transport.describe_topics([log.topic], timeout_s).get(log.topic)
+    if there is not None and seen.log_id not in (there.topic_id, ""):
+        raise JobRefused(
+            f"job {settings.name} has been purged since this coordinator's host began ({log.topic} is another topic"
+            " now): start it again where it is to go on with the job that has its name now"
+        )
     try:
         records = read_log(settings.name, transport, log, _LOOK_TIMEOUT_S)
     except BrokerUnreachable:

@@ -13,7 +13,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import assert_never
@@ -36,18 +36,20 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
 from ..schemas.texts import told
-from ..transport.ports import FencedLog, Partition, Transport, Writer
+from ..transport.ports import Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
-from .ending import tell_to_leave
+from .ending import tell_to_leave, untold
 from .host import CoordinatorSpec, OperatorHost
+from .logs import Logs
 from .mailbox import Item, Mailbox
+from .options import CoordinatorOptions, CoordinatorOutcome
+from .other_lives import OtherLives
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import History
-from .protocol.inputs import Restore
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import Phase
 from .redistribution import Redistribution
@@ -63,42 +65,6 @@ _log = logging.getLogger(__name__)
 
 _FRAME_COST_BYTES = 512
 """What a frame on its way takes in memory beside its events, about; many small ones are bounded by this."""
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOutcome:
-    """How a coordinator instance ended."""
-
-    ending: Ending
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    """What the host of a coordinator chooses."""
-
-    restore: Restore = Restore.LATEST
-    restore_checkpoint: int = -1
-    continues: bool = False
-    """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
-    status_interval_s: float = 1.0
-    on_silent: Callable[[SubtaskId, str, str], None] | None = None
-    """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""
-    on_status: Callable[[JobStatus], None] | None = None
-    """Called with each status, on the coordinator's thread; must not block."""
-    deadline_s: float = 60.0
-    """Seconds for each step of start-up and for each commit."""
-
-
-@dataclass
-class _Logs:
-    """The open ends of the job's topics."""
-
-    checkpoints: FencedLog
-    events: Writer
-    side: SideWriter
-    events_life: int = 0
-    """Which writer of events this is; what an earlier one could not append is known."""
 
 
 class CoordinatorRuntime:
@@ -132,10 +98,11 @@ class CoordinatorRuntime:
         self._outcome: CoordinatorOutcome | None = None
         self._acks_reader: AcksReader | None = None
         self._owner: StateOwner | None = None
-        self._logs: _Logs
+        self._logs: Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
+        self._other_lives = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
         self._before: opening.Seen | None = None
         self._event_partitions = opening.event_partitions(settings)
@@ -212,7 +179,8 @@ class CoordinatorRuntime:
     def seen(self) -> opening.Seen | None:
         """What this host knows of the job's epochs; None where none of its instances has come that far."""
         job = self._core.job
-        return self._before if job.phase is Phase.NEW else opening.Seen(job.history.epoch, self.instance)
+        log_id = job.history.topic_ids.get(self._topics.checkpoints, "")
+        return self._before if job.phase is Phase.NEW else opening.Seen(job.history.epoch, self.instance, log_id)
 
     @property
     def began(self) -> bool:
@@ -239,6 +207,8 @@ class CoordinatorRuntime:
 
     def _feed(self, event: inputs.Input) -> None:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
+        if isinstance(event, inputs.AckRead):
+            event = self._other_lives.without(event, self._core.job.history.epoch)
         self._perform_all(self._core.handle(event, time.monotonic()))
         while self._raised and self._outcome is None:
             self._perform_all(self._core.handle(self._raised.popleft(), time.monotonic()))
@@ -261,7 +231,7 @@ class CoordinatorRuntime:
         if self._before is not None:
             opening.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
-        self._logs = _Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
+        self._logs = Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         options = self.options
         self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
         begin = opening.read_begin(
@@ -306,7 +276,7 @@ class CoordinatorRuntime:
                 if host is not None:
                     host.settle(effect.stream)
             case effects.AppendHeartbeat():
-                lost = partial(self._mailbox.post, inputs.HeartbeatLost())
+                lost = lambda error: self._mailbox.post(lambda: self._heartbeat_lost(error))  # noqa: E731
                 self._logs.side.append(self._acks, effect.record, lost=lost)
             case effects.Reply():
                 reply = effect.reply
@@ -316,9 +286,7 @@ class CoordinatorRuntime:
             case effects.LookAtEnds():
                 self._workers.submit(self._look_at_ends, effect, self._logs.events)
             case effects.ReplaceWriter():
-                self._logs.events.close(0.0)
-                self._logs.events = self._transport.writer()
-                self._logs.events_life += 1
+                self._logs.replace_events(self._transport.writer())
             case effects.StoreState():
                 self._workers.submit(self._store, effect)
             case effects.DeleteStates():
@@ -333,6 +301,8 @@ class CoordinatorRuntime:
                 if self.options.on_silent is not None:
                     _logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
             case effects.End():
+                if effect.ending is not Ending.FENCED and not self._logs.events_stand(self.options.deadline_s):
+                    raise untold(self.settings.name)
                 self._ended(effect.ending, effect.cause)
             case (
                 effects.CallReset()
@@ -379,6 +349,7 @@ class CoordinatorRuntime:
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
+                self._logs.events_failed = max(life, self._logs.events_failed)
                 self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
 
         try:
@@ -392,6 +363,12 @@ class CoordinatorRuntime:
             raise error
         if life == self._logs.events_life:
             self._feed(failed)
+
+    def _heartbeat_lost(self, error: Exception) -> None:
+        """Without heartbeats the log's time may stand still, and every deadline with it: they must be allowed."""
+        if isinstance(error, NotAuthorized):
+            raise error
+        self._feed(inputs.HeartbeatLost())
 
     def _commit(self, commit: effects.Commit) -> None:
         """Blocks until the outcome is known: until then the coordinator handles nothing else."""

@@ -21,10 +21,12 @@ from ..schemas.settings import JobSettings, RestartStrategy
 from ..schemas.status import JobStatus
 from ..transport.ports import Transport
 from .host import CoordinatorSpec
+from .options import CoordinatorOptions, CoordinatorOutcome
+from .outcome_thread import OutcomeThread
 from .protocol.effects import Ending
 from .protocol.inputs import Restore
 from .protocol.restarts import RestartBudget
-from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
+from .runtime import CoordinatorRuntime
 
 _log = logging.getLogger(__name__)
 
@@ -60,10 +62,7 @@ class CoordinatorService:
         self._budget = RestartBudget(restart)
         self._runtime: CoordinatorRuntime | None = None
         self._leaving = threading.Event()
-        self._done = threading.Event()
-        self._outcome: CoordinatorOutcome | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock-coordinator", daemon=True)
+        self._thread = OutcomeThread("coordinator", self._run_instances)
 
     def start(self) -> CoordinatorService:
         self._thread.start()
@@ -85,30 +84,14 @@ class CoordinatorService:
             self._runtime.leave()
 
     def done(self) -> bool:
-        return self._done.is_set()
+        return self._thread.done()
 
     def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
         """How it ended, None where it has not within ``timeout`` seconds.
 
         Raises what made it give up: JobRefused, NotAuthorized, StateError, JobFailed past the restart budget.
         """
-        if not self._done.wait(timeout):
-            return None
-        self._thread.join(10.0)
-        if self._error is not None:
-            raise self._error
-        return self._outcome
-
-    def _run(self) -> None:
-        try:
-            self._outcome = self._run_instances()
-        except Exception as error:
-            self._error = error
-        except BaseException as error:  # raised here, it must not go through whoever waits elsewhere
-            self._error = JobFailed(f"the coordinator's thread was ended by {type(error).__name__}: {error}")
-            self._error.__cause__ = error
-        finally:
-            self._done.set()
+        return self._thread.wait(timeout)
 
     def _run_instances(self) -> CoordinatorOutcome:
         first = True

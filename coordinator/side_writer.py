@@ -20,15 +20,19 @@ class SideWriter:
         self._writer = transport.writer()
 
     def append(
-        self, partition: Partition, record: Record | bytes, key: str = "", lost: Callable[[], object] | None = None
+        self,
+        partition: Partition,
+        record: Record | bytes,
+        key: str = "",
+        lost: Callable[[Exception], object] | None = None,
     ) -> None:
-        """``lost`` is called, from any thread, where the record may not stand."""
+        """``lost`` is called with the cause, from any thread, where the record may not stand."""
 
         def taken(_: int | None, error: Exception | None) -> None:
             if error is not None:
                 _log.warning("job=%s: %s not written: %s", self._job, type(record).__name__, error)
                 if lost is not None:
-                    lost()
+                    lost(error)
 
         value, key_bytes = record if isinstance(record, bytes) else encode(record), key.encode() or None
         try:

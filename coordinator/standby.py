@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from ..schemas.codec import decode
 from ..schemas.errors import (
     AppendFailed,
-    JobFailed,
     JobHasFinished,
     JobRefused,
     NotAuthorized,
@@ -32,9 +31,11 @@ from ..transport.ports import Election, Partition, Reader, Transport
 from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
 from .opening import check_may_start, require_topics
+from .options import CoordinatorOptions, CoordinatorOutcome
+from .outcome_thread import OutcomeThread
 from .protocol.effects import Ending
 from .protocol.standby import AT_WORK, Verdict, Watch
-from .runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
+from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
 
 _log = logging.getLogger(__name__)
@@ -106,10 +107,8 @@ class StandbyService:
         self._ids: dict[str, str] = {}
         self._service: CoordinatorService | None = None
         self._standing = Standing(False, 0)
-        self._leaving, self._done = threading.Event(), threading.Event()
-        self._outcome: CoordinatorOutcome | None = None
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="penstock-standby", daemon=True)
+        self._leaving = threading.Event()
+        self._thread = OutcomeThread("standby", self._stand)
 
     def start(self) -> StandbyService:
         self._thread.start()
@@ -136,27 +135,11 @@ class StandbyService:
         self._leaving.set()
 
     def done(self) -> bool:
-        return self._done.is_set()
+        return self._thread.done()
 
     def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
         """How it ended, None where it has not within ``timeout`` seconds. Raises what made it give up."""
-        if not self._done.wait(timeout):
-            return None
-        self._thread.join(10.0)
-        if self._error is not None:
-            raise self._error
-        return self._outcome
-
-    def _run(self) -> None:
-        try:
-            self._outcome = self._stand()
-        except Exception as error:
-            self._error = error
-        except BaseException as error:  # raised here, it must not go through whoever waits elsewhere
-            self._error = JobFailed(f"the standby's thread was ended by {type(error).__name__}: {error}")
-            self._error.__cause__ = error
-        finally:
-            self._done.set()
+        return self._thread.wait(timeout)
 
     def _stand(self) -> CoordinatorOutcome:
         settings, topics = self._settings, self._settings.topics

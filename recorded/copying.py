@@ -191,23 +191,27 @@ class Copying:
                 spans[at] = spans.get(at, (offset, offset))[0], offset + 1
                 sequences[at[0]] = record.sequence + 1
         for position in channels:
-            segments = [
-                replace(segment, begin=span[0], end=span[1], attempt=self._attempt(segment.attempt))
-                for number, segment in enumerate(closed[position.channel])
-                if (span := spans.get((position.channel, number))) is not None
-            ]
+            ranges = closed[position.channel]
+            held = [number for number in range(len(ranges)) if (position.channel, number) in spans]
+            segments = []
+            for number in held:
+                begin, end = spans[position.channel, number]
+                segments.append(
+                    replace(ranges[number], begin=begin, end=end, attempt=self._attempt(ranges[number].attempt))
+                )
             for segment in position.segments:
                 if segment.end == OPEN_END:
                     self._barrier(to, position, sequences[position.channel])
                     attempt = self._attempt(segment.attempt)
                     segments.append(replace(segment, begin=self._appender.end(to), attempt=attempt))
-            yield replace(position, segments=tuple(segments))
+            # What is due next is so of the first range: where nothing of that is copied, another sender begins anew.
+            continues = not ranges or (held and _origin(ranges[held[0]]) == _origin(ranges[0]))
+            yield replace(position, segments=tuple(segments), sequence=position.sequence if continues else 0)
 
     def _barrier(self, to: Partition, position: ChannelPosition, sequence: int) -> None:
         """The end of what belongs to the checkpoint on a channel, by who wrote it. One that was derived has none."""
         header, sender = self._checkpoint.header, position.sender
-        closed = [segment for segment in position.segments if segment.end != OPEN_END]
-        by = closed[-1] if closed else self._checkpoint.subtasks.get(sender)
+        by = self._checkpoint.subtasks.get(sender)
         if by is not None and header.rescaled_from == NO_CHECKPOINT:
             moved = Sender(*sender, self._attempt(by.attempt), by.epoch, by.generation)
             self._append(
@@ -329,6 +333,10 @@ def _ack(subtask: SubtaskId, checkpoint_id: int, snapshot: SubtaskSnapshot) -> C
 
 def _head(upstream: str) -> Barrier:
     return Barrier(Sender(upstream, 0, 0, 0, 0), 0, 0, savepoint=False, triggered_at_ms=0)
+
+
+def _origin(segment: Segment) -> tuple[int, int, int]:
+    return segment.epoch, segment.generation, segment.attempt
 
 
 def _key(subtask: SubtaskId) -> bytes:

@@ -101,6 +101,8 @@ class _Fork:
                 f" ({len(self._locations)}, {self._locations[0]} first), and where that is stands in the job file:"
                 " name it with --job FILE.py, or --state-storage URL"
             )
+        self._log_id = ""
+        """Of the copy's checkpoint log, once there is one."""
         self._parallelism, self._edges = layout(checkpoint)
         self._check_there()
 
@@ -111,10 +113,11 @@ class _Fork:
             self._transport.create_topics(specs)
             copied = self._copy_records(tell)
             self._copy_states(tell)
+            self._require_same_origin()
             self._commit(log, copied)
         except BaseException as error:
-            if type(error) is Fenced:  # whose topics they are now is not known here
-                raise self._taken("has been begun by somebody else meanwhile") from error
+            if type(error) is Fenced or not self._is_ours():  # whose topics they are now is not known here
+                raise self._taken("has been purged, or begun by somebody else, meanwhile") from error
             self._undo(error)
             raise
         finally:
@@ -133,6 +136,7 @@ class _Fork:
         begins_here = "is being begun by somebody else"
         try:
             self._transport.create_topics([checkpoints])
+            self._log_id = self._id_of(checkpoints.name)
             if self._transport.read_all(at, ASK_TIMEOUT_S):
                 raise self._taken(begins_here)
             log = self._transport.claim_log(checkpoints.name, self._copy.transactional_id)
@@ -153,6 +157,31 @@ class _Fork:
             f"job {self._copy.job!r} under prefix {self._copy.prefix!r} {how}. Choose another name; or, where nobody is"
             f" at it, purge it (penstock purge {self._copy.job})"
         )
+
+    def _require_ours(self) -> None:
+        if not self._is_ours():
+            raise Fenced(f"{self._copy.checkpoints} is not the topic that this fork has made")
+
+    def _is_ours(self) -> bool:
+        """Whether the copy's topics are those that were made here: a fork under way can be purged like any job."""
+        try:
+            return self._id_of(self._copy.checkpoints) == self._log_id
+        except TransportError:  # taking back what was made will say so
+            return True
+
+    def _id_of(self, topic: str) -> str:
+        """Empty where there is no such topic."""
+        found = self._transport.describe_topics([topic], ASK_TIMEOUT_S).get(topic)
+        return "" if found is None else found.topic_id
+
+    def _require_same_origin(self) -> None:
+        """What has been read was the origin's; not that of a job which has taken its name since."""
+        log = self._origin.topics.checkpoints
+        there = self._id_of(log)
+        if there != self._origin.history.topic_ids.get(log, there):
+            raise JobRefused(
+                f"job {self._origin.name} was purged while it was copied: there is nothing left of it to fork"
+            )
 
     # ---- before anything is made
 
@@ -215,10 +244,12 @@ class _Fork:
             tell("records", done, max(done, total))
 
         tell("records", 0, total)
+        self._require_ours()
         return Copying(self._transport, self._origin.topics, self._copy, self._checkpoint, progress).run()
 
     def _copy_states(self, tell: Telling) -> None:
         """Into the copy's own folder: neither job's discards or purge then reach the other's files."""
+        self._require_ours()
         if self._locations:
             operators = tuple(OperatorSettings(name, count) for name, count in self._parallelism.items())
             settings = JobSettings(

@@ -12,7 +12,7 @@ from pyspark import SparkContext, SparkFiles
 
 from ..coordinator.client import JobClient
 from ..coordinator.opening import check_may_start, require_topics
-from ..coordinator.runtime import CoordinatorOptions
+from ..coordinator.options import CoordinatorOptions
 from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
 from ..schemas.errors import ConfigurationError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from ..coordinator.runtime import CoordinatorOptions
+from ..coordinator.options import CoordinatorOptions
 from ..job import Job
 from ..transport.ports import Transport
 from .faults import Faults

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ..coordinator.api import OperatorCoordinator
 from ..coordinator.host import CoordinatorSpec
-from ..coordinator.runtime import CoordinatorOptions
+from ..coordinator.options import CoordinatorOptions
 from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
 from ..schemas.ids import SubtaskId

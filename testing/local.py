@@ -15,7 +15,7 @@ from types import TracebackType
 
 from ..coordinator.client import JobClient
 from ..coordinator.opening import check_may_start
-from ..coordinator.runtime import CoordinatorOptions, CoordinatorOutcome
+from ..coordinator.options import CoordinatorOptions, CoordinatorOutcome
 from ..coordinator.service import CoordinatorService
 from ..job import Job
 from ..schemas.errors import JobFailed

@@ -36,6 +36,9 @@ _QUEUE_KBYTES = 1_048_576
 _QUEUE_RECORDS = 10_000_000
 """Far above what those who append have unsettled: they keep bounds of their own, which know how to wait. By default
 librdkafka takes 100,000 records, which one subtask that sends small events fills in ten seconds without a broker."""
+_REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
+"""Errors that mean: no right to write. The latter comes before any record goes out: who may write to no topic at all
+gets no producer id."""
 
 
 class _Append:
@@ -165,16 +168,15 @@ class KafkaWriter:
             except (KafkaException, SystemError) as error:
                 # A fatal error. It shows as SystemError where a report was being delivered when it was raised.
                 fatal = error.args[0] if isinstance(error, KafkaException) else None
-                self._fail(self._failed(None, fatal))
+                self._fail(self._failed(self._oldest_partition(), fatal))
             self._settle_taken()
             self._check_age()
             with self._state:
-                failure, closing = self._failure, self._closing
-            if closing and failure is None:
-                failure = AppendFailed("the writer was closed before the broker had answered")
-                self._fail(failure)
-            if failure is not None:
-                self._settle_failed(failure)
+                closing = self._closing
+            if closing:
+                self._fail(AppendFailed("the writer was closed before the broker had answered"))
+            if self._failure is not None:
+                self._settle_failed()
                 return
 
     def _on_delivery(self, record: _Append, error: KafkaError | None, message: Message) -> None:
@@ -208,7 +210,14 @@ class KafkaWriter:
                 )
             )
 
-    def _settle_failed(self, failure: AppendFailed) -> None:
+    def _oldest_partition(self) -> Partition | None:
+        """Of what the broker has not answered."""
+        try:
+            return self._pending[0].partition
+        except IndexError:
+            return None
+
+    def _settle_failed(self) -> None:
         """Error outcomes for all that is left; nothing comes after it."""
         # Behind this lock, whoever was appending has queued its record, and whoever comes next sees the failure.
         with self._order, contextlib.suppress(KafkaException):
@@ -218,6 +227,7 @@ class KafkaWriter:
                 if self._producer.poll(0) == 0:
                     break
         self._settle_taken()
+        failure = self._failure
         count = 0
         while self._pending:
             record = self._pending.popleft()
@@ -235,7 +245,7 @@ class KafkaWriter:
                 self._state.notify_all()
 
     def _failed(self, partition: Partition | None, error: KafkaError | None) -> AppendFailed:
-        if error is not None and error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED and partition is not None:
+        if error is not None and error.code() in _REFUSED and partition is not None:
             grant = topic_grant(partition.topic, Operation.WRITE)
             return AppendNotAuthorized(
                 self._config.denial(f"appending to {partition}", grant, self._config.explained(error))
@@ -245,8 +255,10 @@ class KafkaWriter:
         return AppendFailed(f"an append{where} at {self._config.bootstrap} failed: {why}. Nothing is appended after it")
 
     def _fail(self, failure: AppendFailed) -> None:
+        """The first one counts; but a refusal is the cause of a fatal error that is told before its own report."""
         with self._state:
-            if self._failure is None:
+            refused = isinstance(failure, AppendNotAuthorized) and not isinstance(self._failure, AppendNotAuthorized)
+            if self._failure is None or refused:
                 self._failure = failure
                 self._state.notify_all()
 

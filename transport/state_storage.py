@@ -207,7 +207,7 @@ class StateStorage:
         return self._without_secrets(self._url or "no state storage")
 
     def _without_secrets(self, text: str) -> str:
-        return re.sub(r"//[^/@\s]*@", "//***@", text)
+        return re.sub(r"//[^/\s]*@", "//***@", text)
 
 
 def _is_local(files: Any) -> bool:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from ...broker import EmbeddedBroker
+from ...coordinator.options import CoordinatorOptions
 from ...coordinator.protocol.inputs import Restore
-from ...coordinator.runtime import CoordinatorOptions
 from ...schemas.status import JobStatus
 from ...schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..connect import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...coordinator.client import JobClient
 from ...coordinator.opening import check_may_start
-from ...coordinator.runtime import CoordinatorOptions
+from ...coordinator.options import CoordinatorOptions
 from ...coordinator.service import CoordinatorService, instances_of
 from ...job import Job
 from ...schemas.errors import ConfigurationError

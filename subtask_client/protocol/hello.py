@@ -33,7 +33,7 @@ def look_at(core: SubtaskCore, offset: int, record: EventsRecord | None) -> list
     match record:
         case Start(epoch=epoch, attempt=attempt) if epoch >= core.epoch_seen and attempt > core.attempt:
             return core.superseded_by(attempt)
-        case Stop() if record.nonce == core.nonce:
+        case Stop() if record.nonce == core.nonce or record.attempt == core.attempt:
             return stop(core, record)
     core.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
     return say(core, end, nonce) if core.position >= end else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from penstock.audit import Report
 from penstock.coordinator.protocol.history import History
 from penstock.schemas.acks import CheckpointAck, OperatorEventFrame
-from penstock.schemas.checkpoints import CheckpointCompleted
+from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
 from penstock.schemas.codec import decode
 
 from .logs import Logs, simulated
@@ -53,6 +54,26 @@ def test_a_checkpoint_log_may_be_compacted_up_to_any_offset(config: str, seed: i
                 or (newest[record.key] == record.offset and (keeps_tombstones or record.value is not None))
             ]
             is_healthy(logs, f"compacted below {end}")
+
+
+def test_the_first_claim_may_be_compacted_away_by_one_that_reserves_more_ids() -> None:
+    """Its transaction had another record, so not more than one offset is missing."""
+    logs = whole("savepoints-replay", 9).copy()
+    log = logs.partition("checkpoints")
+    claim = decode(logs.records[log][0].value)
+    assert isinstance(claim, EpochClaimed) and claim.epoch == 1
+    keyed = [((r.key or b"").decode(), None if r.value is None else decode(r.value)) for r in logs.records[log]]
+    history = History.of(keyed)  # type: ignore[arg-type]
+    assert history.epoch == 1
+    more = replace(
+        claim,
+        restored_checkpoint_id=history.last_id,
+        first_checkpoint_id=history.reserved_through + 1,
+        reserved_through=history.reserved_through + 100,
+    )
+    logs.append(log, more, "epoch")
+    del logs.records[log][0]
+    is_healthy(logs, "the first claim is gone")
 
 
 @pytest.mark.parametrize(("config", "seed"), SEEDS)

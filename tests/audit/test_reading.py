@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
+from penstock import Job
 from penstock.audit import Kind, audit
 from penstock.audit.report import FINDINGS_MAX, TOLD_MAX, Place, Report
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import truncation
-from penstock.schemas.errors import JobRefused, NotAuthorized
+from penstock.schemas.errors import JobRefused, NotAuthorized, TransportError
 from penstock.testing import Faults
 from penstock.transport import MemoryBroker, MemoryTransport, Partition
-from penstock.transport.ports import Inspection, TopicInfo
+from penstock.transport.ports import Inspection, LogRecord, TopicInfo
 from tests.coordinator.jobs import Plan, make_job
 from tests.coordinator.jobs import run as run_plan
 from tests.coordinator.jobs import wait_checkpoint as wait_plan_checkpoint
@@ -129,3 +130,38 @@ def test_a_flood_of_findings_is_counted_and_not_kept() -> None:
     report.take(report.__class__("any", findings=report.findings[:3]))
     assert (len(report.findings), report.more) == (FINDINGS_MAX, 8)
     assert f"and {FINDINGS_MAX - TOLD_MAX + 8} more" in str(report)
+
+
+class MadeAnew(MemoryTransport):
+    """While it is audited the job is purged, and begun again."""
+
+    job: Job | None = None
+
+    def read_all(self, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:
+        if (job := self.job) is not None:
+            self.job = None
+            self.delete_topics(self.list_topics(job.settings.topics.root))
+            self._run(job.name)
+        return super().read_all(partition, timeout_s)
+
+    def _run(self, name: str) -> None:
+        plan = Plan()
+        with run_plan(make_job(plan, name, interval=None), self) as running:
+            plan.wait_gateways(0)
+            assert running.client.stop(savepoint=True, timeout_s=20).accepted
+            running.wait(20)
+
+
+def test_a_job_that_is_purged_and_made_anew_while_it_is_audited_is_not_called_damaged() -> None:
+    transport, plan = MadeAnew(MemoryBroker()), Plan()
+    job = make_job(plan)
+    with run_plan(job, transport) as running:
+        wait_plan_checkpoint(running, plan)
+        running.client.stop(timeout_s=20)
+        running.wait(20)
+    there = transport.offsets([Partition(job.settings.topics.acks, 0)])
+    transport.truncate({partition: at.end for partition, at in there.items()})
+    transport.job = job
+    with pytest.raises(TransportError, match=r"was made anew while job job was audited.*Audit it once more"):
+        audit(transport, job.name)
+    assert audit(transport, job.name).healthy

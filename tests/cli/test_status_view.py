@@ -8,7 +8,7 @@ import itertools
 import pytest
 import rich.console
 
-from penstock.cli import look
+from penstock.cli import jobs, look
 from penstock.cli.console import Console
 from penstock.cli.status_view import StatusDisplay
 from penstock.coordinator.following import Heard
@@ -107,3 +107,8 @@ def test_while_the_broker_is_away_nobody_is_gone_and_the_watch_goes_on(
         "the job cannot be looked at, trying again: no broker answers",
         "flights is stopped in epoch 1: asked to",
     ]
+
+
+@pytest.mark.parametrize(("last", "shown"), [(-1, "none"), (5, "5")])
+def test_the_list_of_jobs_says_where_one_has_no_checkpoint(last: int, shown: str) -> None:
+    assert jobs._doing(status(last_completed=last)) == ("2/2", "1", shown)

@@ -10,7 +10,7 @@ from typing import Any
 
 import penstock
 from penstock.coordinator.api import CheckpointResult, EventContext, Gateway, OperatorCoordinator
-from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.schemas.codec import decode
 from penstock.schemas.events import EventFrame, EventsRecord
 from penstock.schemas.frames import unpack

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 
-from penstock.coordinator.runtime import CoordinatorOptions
+import pytest
+
+from penstock.coordinator.options import CoordinatorOptions
+from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.acks import Hello
-from penstock.schemas.codec import encode
-from penstock.schemas.errors import AppendFailed
+from penstock.schemas.checkpoints import JobFinished
+from penstock.schemas.codec import decode, encode
+from penstock.schemas.errors import AppendFailed, AppendNotAuthorized, NotAuthorized
 from penstock.schemas.ids import SubtaskId
 from penstock.testing.local import LocalJob
-from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
+from penstock.transport.memory import MemoryBroker, MemoryFencedLog, MemoryTransport, MemoryWriter
 from penstock.transport.ports import OnOutcome, Partition
 
-from .jobs import PATIENCE_S, Plan, make_job, run, wait_recovered, wait_status
+from .jobs import PATIENCE_S, Plan, make_job, run, wait_recovered, wait_status, wait_until
 
 
 class BreakingWriter(MemoryWriter):
@@ -52,6 +57,61 @@ def test_an_append_without_a_certain_outcome_rolls_back_and_loses_nothing() -> N
         status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
         assert "did not take a record" in status.last_failure
         wait_recovered(running, plan)
+
+
+class RefusedWriter(MemoryWriter):
+    """Of a user who has lost the right to write acks: told with each outcome, and nothing is appended."""
+
+    refused = threading.Event()
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        if self.refused.is_set() and partition.topic.endswith(".acks"):
+            if on_outcome is not None:
+                on_outcome(None, AppendNotAuthorized("user 'carol' lacks the right Write"))
+            return
+        super().append(partition, value, key, on_outcome)
+
+
+class RefusingTransport(MemoryTransport):
+    def writer(self) -> MemoryWriter:
+        return RefusedWriter(self.broker, self.broker.now_ms)
+
+
+def test_a_coordinator_that_may_not_write_heartbeats_ends_with_the_reason() -> None:
+    """Nobody else writes either: the log's time stands still, and a wait that is measured by it would never end."""
+    job = make_job(Plan())
+    job.heartbeat_interval, job.heartbeat_timeout = 0.05, 10.0
+    RefusedWriter.refused.clear()
+    with run(job, RefusingTransport(MemoryBroker()), subtasks=False) as running:
+        wait_status(running, lambda s: s.epoch >= 1)
+        RefusedWriter.refused.set()
+        with pytest.raises(NotAuthorized, match="lacks the right Write"):
+            running.wait(PATIENCE_S)
+
+
+def test_tasks_leave_though_the_broker_did_not_take_the_last_words_of_their_coordinator(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 4: the end of the job stands in the log, so nobody would answer them any more."""
+    plan, commit = Plan(), MemoryFencedLog.commit
+    BreakingWriter.broken.clear()
+
+    def last_deed(self: MemoryFencedLog, records: Sequence[tuple[str, bytes | None]]) -> None:
+        commit(self, records)
+        if any(value is not None and isinstance(decode(value), JobFinished) for _, value in records):
+            BreakingWriter.broken.set()
+
+    with run(make_job(plan), BreakingTransport(MemoryBroker())) as running:
+        plan.wait_gateways(0)
+        monkeypatch.setattr(MemoryFencedLog, "commit", last_deed)
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.STOPPED
+        wait_until(lambda: not running._process("op", 0).alive, "the subtask to leave")
+        status = running.client.status()
+        assert status is not None and (status.state, status.cause) == ("stopped", outcome.cause)
 
 
 def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:

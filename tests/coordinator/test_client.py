@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.client import JobClient, list_jobs, statuses
+from penstock.coordinator.client import STATUS_LOOK_BACK, JobClient, list_jobs, statuses
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import CommandReply, JobStatus
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import Partition
@@ -214,6 +214,42 @@ def test_purge_is_refused_while_the_job_runs_and_deletes_its_topics_afterwards()
         f"penstock.job.{topic}" for topic in ("acks", "checkpoints", "status", "op.events")
     )
     assert not running.client.exists()
+
+
+def test_a_status_behind_a_flood_of_replies_is_found() -> None:
+    transport = MemoryTransport(MemoryBroker())
+    transport.create_topics(make_job(Plan()).settings.topic_specs)
+    client, now = JobClient(transport, "job"), status(at_ms=round(1000 * time.time()))
+    tell(transport, now)
+    writer, reply = transport.writer(), encode(CommandReply("c", False, "too many wait", -1, b""))
+    for _ in range(5 * STATUS_LOOK_BACK):
+        writer.append(Partition(client.topics.status, 0), reply)
+    writer.close()
+    assert client.status() == now
+    with pytest.raises(JobRefused, match="is running: stop it first"):
+        client.purge()
+
+
+@pytest.mark.parametrize("told", ["nothing", "a newer release's", "long ago"])
+def test_a_job_whose_tasks_write_is_not_purged_though_its_coordinator_says_nothing(told: str) -> None:
+    """It is in a long call, for one."""
+    plan = Plan()
+    job = make_job(plan)
+    with run(job) as running:
+        wait_checkpoint(running, plan)
+        running.crash_coordinator()
+        topics, transport = running.settings.topics, MemoryTransport(running.transport.broker)
+        transport.delete_topics([topics.status])
+        transport.create_topics(running.settings.topic_specs)
+        if told == "long ago":
+            tell(transport, status(0))
+        if told == "a newer release's":
+            writer = transport.writer()
+            writer.append(Partition(topics.status, 0), encode(status(0))[:2] + bytes(8) + b"a body")
+            writer.close()
+        with pytest.raises(JobRefused, match=f"somebody writes to {topics.acks}: job job has tasks that run"):
+            JobClient(transport, "job").purge()
+        assert running.client.exists()
 
 
 def test_a_purged_job_starts_anew() -> None:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.coordinator import opening, truncation
-from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorOutcome, CoordinatorRuntime
+from penstock.coordinator.options import CoordinatorOptions, CoordinatorOutcome
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.schemas.acks import CheckpointAck, Failed, Hello, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart, EpochClaimed
 from penstock.schemas.codec import Record, decode, encode

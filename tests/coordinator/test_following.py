@@ -107,6 +107,25 @@ def test_a_topic_that_was_made_anew_is_not_read_on(
             follower.poll(0.0)
 
 
+def test_a_topic_that_was_made_anew_while_nobody_could_look_is_not_read_on(
+    transport: Transport, client: JobClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine slept meanwhile, and the job of that name now has told as much as the one before."""
+    tell(transport, *map(status, range(3)))
+    with client.follow() as follower:
+        assert len(follower.poll(5.0)) == 3
+        transport.silent = True
+        transport.delete_topics([client.topics.status])
+        transport.create_topics(SPECS)
+        tell(transport, *map(status, range(9)))
+        asleep_until = time.time() + 3600.0
+        monkeypatch.setattr(following.time, "time", lambda: asleep_until)
+        for _ in range(2):
+            with pytest.raises(TopicMissing, match="made anew: offset 3 was read, and it ends at 9"):
+                follower.poll(0.0)
+            asleep_until += 60.0
+
+
 def test_a_broker_that_is_away_is_an_error_and_no_silence(
     transport: Transport, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.job import Job
 from penstock.schemas.errors import Backpressure

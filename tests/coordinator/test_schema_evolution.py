@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.inputs import Restore
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.recorded.fork import fork
 from penstock.recorded.job import RecordedJob
 from penstock.schemas.errors import JobRefused

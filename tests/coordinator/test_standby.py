@@ -12,8 +12,8 @@ import pytest
 
 from penstock.coordinator import acks_reader, standby
 from penstock.coordinator.client import JobClient
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.standby import StandbyService, Standing
 from penstock.schemas.acks import AcksRecord, Command, CommandKind, CoordinatorHeartbeat

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from penstock.coordinator.opening import check_may_start
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import Restore
-from penstock.coordinator.runtime import CoordinatorOptions, CoordinatorRuntime
+from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished, JobOutcome, key_of
 from penstock.schemas.codec import decode, encode
@@ -119,6 +121,43 @@ def test_one_that_broke_off_does_not_take_its_place_back_from_whoever_has_follow
         finally:
             taking_over.leave()
             taking_over.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("begun_anew", [True, False])
+def test_one_that_broke_off_leaves_the_job_alone_that_was_made_anew_meanwhile(begun_anew: bool) -> None:
+    """Section 3: purged while its host waited to start it again; what has its name now is another job."""
+    first, anew = Plan(), Plan()
+    with run(make_job(first), options={"deadline_s": 2.0}, subtasks=False) as running:
+        wait_status(running, lambda s: s.state == "running")
+        service = running.service
+        assert service is not None and service.runtime is not None
+        mine = service.runtime
+        held = threading.Event()
+
+        def pause(error: Exception) -> None:
+            assert held.wait(PATIENCE_S)
+
+        service._pause = pause  # type: ignore[method-assign]
+        mine._mailbox.post(_break_off)
+        wait_until(lambda: mine._outcome is not None, "an instance that has broken off")
+        running.transport.delete_topics(running.transport.list_topics(running.settings.topics.root))
+        if begun_anew:
+            running.transport.create_topics(running.settings.topic_specs)
+            other = second(running, anew)
+            anew.wait_call("start")
+        held.set()
+        with pytest.raises(JobRefused, match=r"job job has been purged since this coordinator's host began"):
+            service.wait(PATIENCE_S)
+        claims = [r.epoch for r in checkpoint_log(running.transport, running) if isinstance(r, EpochClaimed)]
+        assert claims == [1] * begun_anew
+        if begun_anew:
+            assert not other.done()
+            other.leave()
+            other.wait(PATIENCE_S)
+
+
+def _break_off() -> None:
+    raise RuntimeError("broken off")
 
 
 def test_a_job_that_finished_and_whose_coordinator_died_before_it_could_tell_is_refused_and_its_tasks_leave(

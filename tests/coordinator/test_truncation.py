@@ -9,10 +9,10 @@ import pytest
 
 import penstock
 from penstock.coordinator import truncation
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Truncate
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import REPLAY_STEPS
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.truncation import EVERY_S, STATUS_EVERY_S, STATUS_KEPT, Truncation
 from penstock.schemas.errors import BrokerUnreachable, TopicMissing
 from penstock.schemas.ids import SubtaskId

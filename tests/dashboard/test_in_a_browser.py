@@ -18,7 +18,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.following import Heard
-from penstock.coordinator.runtime import CoordinatorOptions
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.dashboard.feed import Feed, of_coordinator, of_topic
 from penstock.dashboard.server import DashboardServer
 from penstock.schemas.errors import BrokerUnreachable

@@ -18,8 +18,8 @@ import pytest
 from penstock import CheckpointResult, CheckpointSettings, EventFuture, Gateway, Job, OperatorCoordinator, Subtask
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.client import JobClient
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.inputs import Restore
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.schemas.events import EventFrame
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.status import JobStatus

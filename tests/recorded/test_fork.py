@@ -166,9 +166,13 @@ def test_a_fork_may_have_the_same_name_under_another_prefix(ran: Ran) -> None:
 
 
 class ByHand:
-    """Job ``ran``: ``up`` feeds ``down``. Checkpoint 7 has ranges in the events and the data of ``down/0``."""
+    """Job ``ran``: ``up`` feeds ``down``. Checkpoint 7 has ranges in the events and the data of ``down/0``.
 
-    def __init__(self) -> None:
+    With ``failed`` both of ``up`` had failed before it: of ``up/0`` a range is left that holds nothing, of ``up/1``
+    the newer attempt has written nothing but its barrier.
+    """
+
+    def __init__(self, *, failed: bool = False) -> None:
         self.transport = MemoryTransport(MemoryBroker())
         self.topics = TopicNames("penstock", "ran")
         self.transport.create_topics(self.topics.specs({"up": 2, "down": 1}, [("up", "down")]))
@@ -195,15 +199,22 @@ class ByHand:
             RecordFrame(one, 5, *pack([b"r5"])),
             Barrier(other, 11, 7, False, 0),
         )
+        newer = Sender("up", 0, 62, 1, 1)
+        self.write(data, *[RecordFrame(newer, i, *pack([b"n%d" % i])) for i in (0, 1)], Barrier(newer, 2, 7, False, 0))
         self.write(Partition(self.topics.acks, 0), *[Barrier(one, 0, 0, False, 0)] * 100)  # filling
         positions = (
             ChannelPosition("up/0", (Segment(1, 7, 1, 0, 60), Segment(8, OPEN_END, 1, 0, -1)), 3),
             ChannelPosition("up/1", (Segment(5, 7, 1, 0, 61), Segment(8, OPEN_END, 1, 0, -1)), 10),
         )
+        if failed:
+            left = Segment(4, 5, 1, 0, 60), Segment(8, 10, 1, 1, 62), Segment(11, OPEN_END, 1, 1, -1)
+            positions = ChannelPosition("up/0", left, 5), positions[1]
         down = SubtaskSnapshot(
             0, 50, 1, 0, 90, StateHandle(5, b"state"), 6, (Segment(1, 5, 1, 0, 50),), 5, 0, positions, False
         )
         ups = tuple(SubtaskSnapshot(i, 60 + i, 1, 0, 91 + i, None, 0, (), 0, 0, (), False) for i in (0, 1))
+        if failed:
+            ups = tuple(dataclasses.replace(up, attempt=62 + i, generation=1) for i, up in enumerate(ups))
         inputs = (InputSnapshot("up", Partitioning.REBALANCE),)
         self.header = CheckpointCompleted(
             1, 7, False, 0, 0, 2,
@@ -264,6 +275,14 @@ def test_ranges_of_events_and_of_data_give_in_the_fork_what_they_give_in_the_ori
     fork(RecordedJob(by_hand.transport, "ran"), "sandbox", 7)
     assert restored_events(by_hand.transport, "sandbox") == [b"a", b"b", b"c"]
     assert restored_records(by_hand.transport, "sandbox") == {"up/0": [b"r3", b"r5"], "up/1": [b"s10"]}
+    healthy(by_hand.transport, "sandbox")
+
+
+def test_a_range_that_holds_nothing_does_not_tell_what_is_due_in_the_next() -> None:
+    by_hand = ByHand(failed=True)
+    assert restored_records(by_hand.transport, "ran") == {"up/0": [b"n0", b"n1"], "up/1": [b"s10"]}
+    fork(RecordedJob(by_hand.transport, "ran"), "sandbox", 7)
+    assert restored_records(by_hand.transport, "sandbox") == {"up/0": [b"n0", b"n1"], "up/1": [b"s10"]}
     healthy(by_hand.transport, "sandbox")
 
 
@@ -476,7 +495,7 @@ def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
     def fence(what: str, done: int, total: int) -> None:
         ran.transport.claim_log("penstock.sandbox.checkpoints", "penstock.sandbox.coordinator")
 
-    with pytest.raises(JobRefused, match=r"has been begun by somebody else meanwhile.*purge it"):
+    with pytest.raises(JobRefused, match=r"begun by somebody else, meanwhile.*purge it"):
         made.make(fence)
     assert len(ran.transport.list_topics("penstock.sandbox.")) == 4
 
@@ -525,3 +544,64 @@ def test_a_job_under_another_name_keeps_every_setting() -> None:
             "state_storage": "file:///elsewhere",
         }.get(setting.name, 7)
         assert getattr(penstock.Job("one", **{setting.name: changed}).renamed("two"), setting.name) == changed
+
+
+def purged_and_forked_again(ran: Ran) -> None:
+    """Somebody took the fork that is being made for one that was killed."""
+    JobClient(ran.transport, "sandbox").purge()
+    fork(ran.recorded, "sandbox", ran.checkpoints[1])
+
+
+@pytest.mark.parametrize("at", ["records", "copying", "states"])
+def test_a_fork_that_is_purged_under_way_leaves_the_job_alone_that_has_its_name_then(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    made = forking._Fork(ran.recorded, TopicNames("penstock", "sandbox"), ran.checkpoints[0], False, None)
+    anew: list[dict[Partition, list[LogRecord]]] = []
+
+    def take_over() -> None:
+        if not anew:
+            monkeypatch.undo()
+            anew.append({})
+            purged_and_forked_again(ran)
+            anew[0] = everything(ran.transport, "sandbox")
+
+    run_copying = forking.Copying.run
+
+    def copy(copying: Any) -> Any:
+        copied = run_copying(copying)
+        take_over()
+        if at == "copying":
+            raise TransportError("the topic is another one")
+        return copied
+
+    if at != "records":
+        monkeypatch.setattr(forking.Copying, "run", copy)
+    with pytest.raises(JobRefused, match=r"has been purged, or begun by somebody else, meanwhile"):
+        made.make(lambda *_: take_over() if at == "records" else None)
+    assert everything(ran.transport, "sandbox") == anew[0]
+    healthy(ran.transport, "sandbox")
+    plan = Plan()
+    go_on(ran.transport, make_job(plan, "sandbox", parallelism=2, interval=None), plan, b"x")
+
+
+def test_an_origin_that_is_purged_and_made_anew_while_it_is_copied_is_not_forked(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that has its name then may have a checkpoint of that number too."""
+    run_copying = forking.Copying.run
+
+    def copy(copying: Any) -> Any:
+        copied = run_copying(copying)
+        ran.transport.delete_topics(ran.transport.list_topics("penstock.ran."))
+        for _ in range(2):
+            plan = Plan()
+            with run(make_job(plan, "ran", parallelism=2, interval=None), ran.transport) as running:
+                plan.wait_gateways(0, 1)
+                assert running.client.stop(savepoint=True, timeout_s=20).accepted
+        return copied
+
+    monkeypatch.setattr(forking.Copying, "run", copy)
+    with pytest.raises(JobRefused, match="job ran was purged while it was copied"):
+        fork(ran.recorded, "sandbox", ran.checkpoints[0])
+    assert ran.transport.list_topics("penstock.sandbox.") == []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.status import JobStatus

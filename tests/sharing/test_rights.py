@@ -13,8 +13,8 @@ import pytest
 
 from penstock.cli import main
 from penstock.coordinator.client import JobClient
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.schemas.access import Grant, Operation, Resource
 from penstock.schemas.errors import NotAuthorized

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import CollectOrphans, Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
 from penstock.coordinator.states import collect_orphans

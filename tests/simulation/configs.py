@@ -77,6 +77,8 @@ class Config:
     """There is so little to do that they end while faults still happen."""
     dies_at_the_end: float = 0.0
     """Chance that a coordinator dies as soon as the end of the job stands in its log, faults or not."""
+    refuses_the_end: bool = False
+    """The broker takes nothing that is on its way when the end of the job stands in the log."""
     savepoints: float = 0.0
     stops: float = 0.0
     tiny: bool = False
@@ -309,6 +311,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"eager-end-{policy}", finite=True, eager_end=True),
             replace(base, name=f"brief-{policy}", finite=True, eager_end=True, brief=True),
             replace(base, name=f"untold-{policy}", finite=True, eager_end=True, brief=True, dies_at_the_end=0.9),
+            replace(base, name=f"refused-end-{policy}", finite=True, eager_end=True, brief=True, refuses_the_end=True),
             replace(base, name=f"untold-stops-{policy}", finite=True, dies_at_the_end=0.9, stops=3.0, twins=8.0),
             replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
             replace(base, name=f"runs-{policy}", runs=4.0),

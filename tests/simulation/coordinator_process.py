@@ -121,7 +121,7 @@ class CoordinatorProcess:
             world.now_ms(),
             inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
             world.rng.choice(older) if older else -1,
-            continues=world.config.dies_at_the_end > 0,
+            continues=world.config.dies_at_the_end > 0 or world.untold,
             data={partition: inputs.Offsets(*offsets[at]) for partition, at in data.items()},
             partitions={
                 name: world.transport.describe_topics([topic])[topic].partitions
@@ -150,8 +150,22 @@ class CoordinatorProcess:
         """Where it is not certain to stand, another does it again."""
         told, finished = not self._mail(), self.core.job.history.finished
         self.end(None, "the job has ended")
-        if told and finished is not None:
-            self.world.finished, self.world.stopped = True, finished.outcome is JobOutcome.STOPPED
+        if not told or finished is None:
+            return
+        stopped = finished.outcome is JobOutcome.STOPPED
+        if self.world.untold and not self.world.config.finite:
+            self.world.job_ended(not stopped)
+        else:
+            self.world.finished, self.world.stopped = True, stopped
+        self.world.untold = False
+
+    def _end_told(self, end: effects.End) -> None:
+        """Where its last words were refused it breaks off, and the one behind it tells them."""
+        if end.ending in (Ending.STOPPED, Ending.FINISHED) and self.pen.failure is not None:
+            self.world.untold = True
+            self.end(None, "its last words were refused")
+        else:
+            self.end(end.ending, end.cause)
 
     def _data_partitions(self) -> dict[DataPartition, Partition]:
         return {p: self.world.data_partition(*p) for p in self.world.settings.graph.data_partitions()}
@@ -228,7 +242,7 @@ class CoordinatorProcess:
             case effects.KillTask():
                 world.kill_task(effect.task, effect.cause)
             case effects.End():
-                self.end(effect.ending, effect.cause)
+                self._end_told(effect)
             case _:
                 self._call(effect)
 
@@ -292,6 +306,8 @@ class CoordinatorProcess:
         ends = any(isinstance(record, JobFinished) for _, record in self.blocked.records)
         if ends and (chance := self.world.config.dies_at_the_end) and self.world.rng.random() < chance:
             self.crash()
+        elif ends and self.world.config.refuses_the_end and (waiting := self.pen.waiting()):
+            self.pen.refuse(waiting[0], stands=False)
 
     def commit_answered(self) -> None:
         world, commit = self.world, self.blocked

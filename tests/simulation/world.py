@@ -111,6 +111,8 @@ class World:
         self._speed: dict[object, float] = {}
         self.newest_uid = self._nonces = self._runs = 0
         self.finished = False
+        self.untold = False
+        """The job has ended, and the last words of who ended it were refused."""
         self.stopped = False
         """Finished as far as anybody knows, because a coordinator died behind the stop: nobody starts it again."""
         self._gone: set[SubtaskId] = set()

@@ -17,8 +17,8 @@ import pytest
 
 import penstock
 from penstock.broker import EmbeddedBroker
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.schemas.events import FailoverPolicy
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport

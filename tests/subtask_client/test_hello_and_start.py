@@ -192,6 +192,13 @@ def test_an_instance_that_fails_late_leaves_where_its_successor_has_been_started
     assert len(d.of(do.WriteHello)) == 1
 
 
+def test_before_it_says_hello_again_it_obeys_a_stop_that_knows_no_more_than_its_attempt(d, wire):
+    """Section 4: of those whose job has ended the last checkpoint names nothing else, and nobody answers a Hello."""
+    d.started()
+    d.append(wire.reset(), wire.stop(nonce=""))
+    assert d.of(do.Leave)[0].departure is Departure.STOPPED
+
+
 def test_before_it_says_hello_again_an_instance_obeys_a_stop(d, wire):
     """Section 4: a run that has been replaced."""
     d.started()

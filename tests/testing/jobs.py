@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import penstock
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.runtime import CoordinatorOptions
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.status import JobStatus
 from penstock.testing import Faults, LocalJob

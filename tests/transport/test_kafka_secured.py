@@ -93,6 +93,18 @@ def test_a_topic_that_acls_hide_is_refused_and_not_waited_for(secured_broker: Em
             refused()
 
 
+def test_who_may_write_nowhere_is_told_so_with_each_append(secured_broker: EmbeddedBroker) -> None:
+    """Such a user gets no producer id, so that nothing is ever sent."""
+    transport_of(secured_broker, "admin", "admin-pw").create_topics([TopicSpec(TOPIC, 1)])
+    writer = transport_of(secured_broker, "guest", "guest-pw").writer()
+    outcomes: list[Exception | None] = []
+    writer.append(Partition(TOPIC, 0), b"1", on_outcome=lambda _, error: outcomes.append(error))
+    assert writer.flush(30.0)
+    with pytest.raises(NotAuthorized, match=r"user 'guest' lacks the right Write on topic penstock.secured.\*"):
+        raise outcomes[0] or AssertionError("it was taken")
+    writer.close()
+
+
 def elected_in_time(election: Election) -> None:
     deadline = time.monotonic() + 30.0
     while not election.elected():

@@ -99,11 +99,14 @@ def test_an_unknown_kind_of_storage_is_a_state_error() -> None:
         StateStorage("nosuchthing://somewhere", "job").put("1/a", b"x")
 
 
-def test_passwords_in_the_url_are_not_shown() -> None:
-    storage = StateStorage("nosuchthing://me:hunter2@somewhere/x", "job")
+@pytest.mark.parametrize("password", ["hunter2", "p@hunter2", "hunter2@"])
+def test_passwords_in_the_url_are_not_shown(password: str) -> None:
+    """What stands behind the last @ is the host."""
+    storage = StateStorage(f"nosuchthing://me:{password}@somewhere/x", "job")
     with pytest.raises(StateError) as caught:
         storage.get("1/a")
     assert "hunter2" not in str(caught.value) + repr(storage)
+    assert "nosuchthing://***@somewhere/x" in repr(storage)
 
 
 def test_it_travels_to_another_process(storage: StateStorage, url: str) -> None:

@@ -1,0 +1,36 @@
+"""What the host of a coordinator instance chooses, and what it learns in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..schemas.ids import SubtaskId
+from ..schemas.status import JobStatus
+from .protocol.effects import Ending
+from .protocol.inputs import Restore
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOutcome:
+    """How a coordinator instance ended."""
+
+    ending: Ending
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class CoordinatorOptions:
+    """What the host of a coordinator chooses."""
+
+    restore: Restore = Restore.LATEST
+    restore_checkpoint: int = -1
+    continues: bool = False
+    """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
+    status_interval_s: float = 1.0
+    on_silent: Callable[[SubtaskId, str, str], None] | None = None
+    """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""
+    on_status: Callable[[JobStatus], None] | None = None
+    """Called with each status, on the coordinator's thread; must not block."""
+    deadline_s: float = 60.0
+    """Seconds for each step of start-up and for each commit."""
