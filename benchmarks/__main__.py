@@ -62,7 +62,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="only try that it runs; the figures mean nothing")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
     parser.add_argument("--plots", type=Path, metavar="FOLDER", help="also draw them, as PNG files in this folder")
-    parser.add_argument("--kafka-jars", help="jars of Spark's Kafka source, by commas; without them Maven is asked")
+    parser.add_argument(
+        "--kafka-jars", help="jars of Spark's Kafka source, by commas (default: a pinned connector, fetched once)"
+    )
     return parser.parse_args()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import statistics
 import struct
-import sys
 import tempfile
 import threading
 import time
@@ -16,24 +15,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import pyspark
 from pyspark.sql import functions as F
 
+from penstock.broker import JarsUnavailable
 from penstock.spark_integration import local_session
 
 from .figures import SIZE, Figure, Goal, Setting, quantile
 from .query_sources import FRAME, Groups, KafkaTopic, penstock_query, trickling, trivial_stream
+from .spark_kafka import CONNECTOR, kafka_source_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SLOTS = 4
-KAFKA = "Spark's Kafka source"
+KAFKA = f"Spark's Kafka source ({CONNECTOR})"
 FRAMES = f"{KAFKA}, frames"
 ROWS = 480_000
 """In a batch, where they are counted per second."""
 BATCHES, IDLE_EVENTS, STEADY_EVENTS = 40, 20, 800
-KAFKA_PACKAGE = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 """Of a batch, as Spark's progress has them; the last one is the whole."""
 WARM_UP_BATCHES = 10
@@ -67,17 +66,17 @@ class Session:
 
 
 @contextmanager
-def session(kafka_jars: str | None) -> Iterator[Session]:
-    """Spark with its Kafka source, or without where that cannot be resolved: said on stderr."""
-    wanted = {"spark.jars": kafka_jars} if kafka_jars else {"spark.jars.packages": KAFKA_PACKAGE}
+def session(setting: Setting) -> Iterator[Session]:
+    """Spark with its Kafka source, or without where that cannot be had, which is said."""
     own = {"spark.python.worker.reuse": "true", "spark.sql.shuffle.partitions": "4"}
     try:
-        spark, has_kafka = local_session(SLOTS, "penstock-benchmarks", **own, **wanted), True
-    except Exception as error:
-        print(f"without Spark's Kafka source: {wanted} gave {type(error).__name__}: {error}", file=sys.stderr)
-        spark, has_kafka = local_session(SLOTS, "penstock-benchmarks", **own), False
+        jars = setting.kafka_jars or ",".join(map(str, kafka_source_jars()))
+        own["spark.jars"] = jars
+    except (JarsUnavailable, OSError) as error:
+        setting.say(f"without Spark's Kafka source: {error}")
+    spark = local_session(SLOTS, "penstock-benchmarks", **own)
     try:
-        yield Session(spark, has_kafka)
+        yield Session(spark, "spark.jars" in own)
     finally:
         spark.stop()
 
@@ -260,10 +259,10 @@ def _kafka_frames(spark: SparkSession, bootstrap: str, partitions: int, each: in
 
 def figures(setting: Setting) -> list[Figure]:
     at_broker, found = setting.bootstrap, list[Figure]()
-    with session(setting.kafka_jars) as at:
+    with session(setting) as at:
         if not setting.quick:
             floors(at, at_broker, 1, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
-        for partitions in (1, SLOTS):
+        for partitions in (SLOTS,) if setting.quick else (1, SLOTS):
             setting.say(f"micro-batches of one event, {partitions} partition(s)")
             found += _floor_figures(floors(at, at_broker, partitions, setting.count(BATCHES, 2), setting.repeats))
         setting.say("rows per second")
