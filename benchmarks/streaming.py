@@ -136,19 +136,20 @@ def _progress(frame: DataFrame, batches: int) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         query = frame.writeStream.format("noop").option("checkpointLocation", folder).start()
         try:
-            return _wait(query, lambda: [p for p in query.recentProgress if p.numInputRows], batches)
+            return _wait(query, lambda: [p for p in query.recentProgress if p.numInputRows], batches, look_s=0.5)
         finally:
             query.stop()
 
 
-def _wait(query: Any, seen: Callable[[], list[Any]], count: int) -> list[Any]:
+def _wait(query: Any, seen: Callable[[], list[Any]], count: int, look_s: float = _LOOK_S) -> list[Any]:
+    """Looks seldom where looking costs the query something: it shares the machine and, in part, this process."""
     deadline = time.monotonic() + DEADLINE_S
     while len(found := seen()) < count:
         if not query.isActive:
             raise RuntimeError(f"the query has ended: {query.exception()}")
         if time.monotonic() > deadline:
             raise TimeoutError(f"{len(found)} of {count} within {DEADLINE_S:g} s: {query.status}")
-        time.sleep(_LOOK_S)
+        time.sleep(look_s)
     return found[:count]
 
 

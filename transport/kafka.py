@@ -24,6 +24,7 @@ from .ports import RECORD_OVERHEAD_BYTES, Inspection, LogRecord, OffsetRange, Pa
 __all__ = ["KafkaConfig", "KafkaTransport"]
 
 _EXISTS_TIMEOUT_S = 30.0
+_LOOK_TIMEOUT_S = 1.0
 
 
 class KafkaTransport:
@@ -103,8 +104,12 @@ class KafkaTransport:
         return None if sizes is None else {name: sizes[name] for name in names if name in sizes}
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
-        self._admin.require(positions, _EXISTS_TIMEOUT_S)
-        return KafkaReader(self._config, positions)
+        reader = KafkaReader(self._config, positions)
+        if not reader.finds_all(_LOOK_TIMEOUT_S):
+            reader.close()
+            self._admin.require(positions, _EXISTS_TIMEOUT_S)  # which says what is missing, or waits for an answer
+            reader = KafkaReader(self._config, positions)
+        return reader
 
     def writer(self) -> Writer:
         return KafkaWriter(self._config)

@@ -44,7 +44,7 @@ idle reader costs; and a reader of many partitions waits for so long until a see
 
 
 class KafkaReader:
-    """See :class:`penstock.transport.ports.Reader`. The caller has checked that the partitions exist."""
+    """See :class:`penstock.transport.ports.Reader`. The caller makes sure that the partitions exist."""
 
     def __init__(
         self, config: KafkaConfig, positions: Mapping[Partition, int], with_ends: bool = False, grows: bool = False
@@ -88,6 +88,20 @@ class KafkaReader:
         """The client before this one, without partitions; until that monotonic second a fetch of its may be waiting."""
         self._closed = False
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
+
+    def finds_all(self, timeout_s: float) -> bool:
+        """Whether the broker says so of every partition, asked over the connection that reading needs anyway.
+
+        False says nothing: a partition may be missing, or hidden, or nobody has answered.
+        """
+        try:
+            found = {
+                topic: self._consumer.list_topics(topic, timeout=timeout_s).topics[topic]
+                for topic in {partition.topic for partition in self._next}
+            }
+        except (KafkaException, KeyError):
+            return False
+        return all(found[topic].error is None and index in found[topic].partitions for topic, index in self._next)
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
         records = self.fetch(timeout_s, records_max)
