@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 
 from ..schemas.errors import EventNotHandled
+from .load import Load
 from .protocol.stream import EventStream
 
 _log = logging.getLogger(__name__)
@@ -16,13 +17,16 @@ _log = logging.getLogger(__name__)
 class Ledger:
     """The futures of one stream: who waits, and who wants to be called."""
 
-    __slots__ = ("_callbacks", "_changed", "_order", "forbidden_thread", "operator", "promised", "stream")
+    __slots__ = ("_callbacks", "_changed", "_order", "forbidden_thread", "load", "promised", "queued", "stream")
 
-    def __init__(self, stream: EventStream, operator: str, changed: threading.Condition) -> None:
+    def __init__(self, stream: EventStream, load: Load, changed: threading.Condition) -> None:
         self.stream = stream
-        self.operator = operator
+        self.load = load
+        """Of the stream's operator."""
         self.promised = 0
         """Sequence of the next event; only changed under the mailbox's lock."""
+        self.queued: list[bytes] = []
+        """Events that wait in the mailbox; only changed under its lock."""
         self.forbidden_thread: int | None = None
         """The thread that settles futures: waiting there would never end."""
         self._changed = changed

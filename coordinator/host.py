@@ -71,6 +71,7 @@ class OperatorHost:
         self.numbers: dict[str, float] = defaultdict(float)
         self.ledgers: dict[EventStream, Ledger] = {}
         """Of the streams that have not failed."""
+        self.load = mailbox.load(settings.name)
         self._timers = timers
         self._workers = workers
         self._load_state = load_state
@@ -172,7 +173,7 @@ class OperatorHost:
     def _gateway(self, call: effects.CallReady) -> _Gateway:
         ledger = self.ledgers.get(call.stream)
         if ledger is None:
-            ledger = self.ledgers[call.stream] = Ledger(call.stream, self.settings.name, self._settled)
+            ledger = self.ledgers[call.stream] = Ledger(call.stream, self.load, self._settled)
             ledger.forbidden_thread = self._thread
         return _Gateway(self, ledger, call.subtask, call.attempt)
 
@@ -208,11 +209,11 @@ class OperatorHost:
     def _is_writable(self, subtask: int) -> bool:
         streams = [ledger for ledger in self.ledgers.values() if ledger.stream.subtask.index == subtask]
         unhandled = max((ledger.promised - ledger.stream.handled_through for ledger in streams), default=0)
-        name, settings = self.settings.name, self.settings
+        settings, load = self.settings, self.load
         return (
             unhandled <= settings.max_unhandled // 2
-            and self.mailbox.unsent_bytes(name) <= settings.max_unsent_bytes // 2
-            and self.mailbox.held_bytes(name) <= settings.max_held_bytes // 2
+            and load.unsent <= settings.max_unsent_bytes // 2
+            and load.held <= settings.max_held_bytes // 2
         )
 
     # ---- for user code, from any thread
@@ -271,15 +272,16 @@ class OperatorHost:
 
 
 class _Gateway:
-    __slots__ = ("_attempt", "_bytes_max", "_encode", "_host", "_ledger", "_subtask")
+    __slots__ = ("_attempt", "_encode", "_event_max", "_held_max", "_host", "_ledger", "_send", "_stream", "_subtask",
+                 "_unhandled_max", "_unsent_max")  # fmt: skip
 
     def __init__(self, host: OperatorHost, ledger: Ledger, subtask: int, attempt: int) -> None:
-        self._host = host
-        self._ledger = ledger
-        self._subtask = subtask
-        self._attempt = attempt
-        self._encode = host.spec.codec.encode
-        self._bytes_max = host.event_bytes_max
+        self._host, self._ledger, self._stream = host, ledger, ledger.stream
+        self._subtask, self._attempt = subtask, attempt
+        self._encode, self._send = host.spec.codec.encode, host.mailbox.send
+        settings = host.settings
+        self._event_max, self._unhandled_max = host.event_bytes_max, settings.max_unhandled
+        self._unsent_max, self._held_max = settings.max_unsent_bytes, settings.max_held_bytes
 
     @property
     def subtask(self) -> int:
@@ -291,37 +293,46 @@ class _Gateway:
 
     def send_event(self, event: Any) -> EventFuture:
         data = self._encode(event)
-        ledger, host = self._ledger, self._host
-        if len(data) > self._bytes_max:
+        ledger = self._ledger
+        load = ledger.load
+        if (
+            len(data) > self._event_max
+            or ledger.promised - self._stream.handled_through >= self._unhandled_max
+            or load.queued + load.appended > self._unsent_max
+            or load.held > self._held_max
+        ):
+            self._refuse(data)
+        return EventFuture(ledger, self._send(ledger, data))
+
+    def _refuse(self, data: bytes) -> None:
+        """Says which bound has been reached; a failed stream takes any number of events, and handles none."""
+        to, load = self._stream.subtask, self._ledger.load
+        go_on = "context.on_writable(subtask, fn) says when to go on"
+        if len(data) > self._event_max:
             raise EventTooLarge(
-                f"an event of {len(data)} bytes to {ledger.stream.subtask}: the broker takes at most"
-                f" {self._bytes_max}; send a reference to the data instead"
+                f"an event of {len(data)} bytes to {to}: the broker takes at most {self._event_max}; send a reference"
+                " to the data instead"
             )
-        settings = host.settings
-        if ledger.promised - ledger.stream.handled_through >= settings.max_unhandled and ledger.stream.failure is None:
+        unhandled = self._ledger.promised - self._stream.handled_through
+        if unhandled >= self._unhandled_max and self._stream.failure is None:
+            raise Backpressure(f"{self._unhandled_max} events to {to} are not handled yet (max_unhandled); {go_on}")
+        if load.unsent > self._unsent_max:
             raise Backpressure(
-                f"{settings.max_unhandled} events to {ledger.stream.subtask} are not handled yet (max_unhandled);"
-                " context.on_writable(subtask, fn) says when to go on"
+                f"operator {to.operator} has more than {self._unsent_max} bytes of events on their way to the broker"
+                f" (max_unsent_bytes); {go_on}"
             )
-        if host.mailbox.unsent_bytes(settings.name) > settings.max_unsent_bytes:
+        if load.held > self._held_max:
             raise Backpressure(
-                f"operator {settings.name} has more than {settings.max_unsent_bytes} bytes of events on their way to"
-                " the broker (max_unsent_bytes); context.on_writable(subtask, fn) says when to go on"
+                f"the gateways of operator {to.operator} hold more than {self._held_max} bytes of events"
+                f" (max_held_bytes) until Spark has committed its batch; {go_on}"
             )
-        if host.mailbox.held_bytes(settings.name) > settings.max_held_bytes:
-            raise Backpressure(
-                f"the gateways of operator {settings.name} hold more than {settings.max_held_bytes} bytes of events"
-                " (max_held_bytes) until Spark has committed its batch; context.on_writable(subtask, fn) says when to"
-                " go on"
-            )
-        return EventFuture(ledger, host.mailbox.send(ledger, data))
 
     def fail_attempt(self, cause: BaseException | str) -> None:
         subtask = SubtaskId(self._host.settings.name, self._subtask)
-        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, self._ledger.stream.epoch, told(cause)))
+        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, self._stream.epoch, told(cause)))
 
     def __repr__(self) -> str:
-        return f"<gateway to {self._ledger.stream.subtask} attempt {self._attempt}>"
+        return f"<gateway to {self._stream.subtask} attempt {self._attempt}>"
 
 
 class _Result:

@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from .futures import Ledger
+from .load import Load
 from .protocol.inputs import Input, Sent
 
 Item = Input | Callable[[], None]
@@ -22,44 +23,45 @@ _BUSY_EVENTS, _BUSY_PAUSE_S = 100, 0.001
 
 
 class Mailbox:
-    """One FIFO. Its users bound it: senders by ``unsent_bytes``, the reader of the acks topic by ``backlog_max``."""
+    """One FIFO. Its users bound it: senders by their operators' ``load``, the acks reader by ``backlog_max``."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._filled = threading.Condition(self._lock)
         self._emptied = threading.Condition(self._lock)
         self._items: deque[Item] = deque()
-        self._batches: dict[Ledger, list[bytes]] = {}
+        self._sending: list[Ledger] = []
+        """Whose streams have events here, in the order of their first ones."""
         self._waiting = False
         self._closed = False
         self._busy = False
         """The last take found many sends: senders are at it, and need not wake the taker for each."""
-        self._queued_bytes: Counter[str] = Counter()
-        """By operator: bytes of the sends queued here."""
+        self._loads: dict[str, Load] = {}
         self._counting = threading.Lock()  # of its own: whoever counts must not get in the way of who sends
-        self._on_their_way: Counter[str] = Counter()
-        self._held: Counter[str] = Counter()
+
+    def load(self, operator: str) -> Load:
+        """The operator's, to be given to its ledgers."""
+        return self._loads.setdefault(operator, Load())
 
     def send(self, ledger: Ledger, event: bytes) -> int:
         """Queues an event and returns its sequence in the ledger's stream."""
-        with self._lock:
+        self._acquire()  # not ``with``, which takes as long again as all that is done here
+        try:
             sequence = ledger.promised
             ledger.promised = sequence + 1
             if self._closed:
                 return sequence
-            batch = self._batches.get(ledger)
-            if batch is None:
-                self._batches[ledger] = [event]
+            queued = ledger.queued
+            if not queued:
+                self._sending.append(ledger)
                 if self._waiting:
                     self._filled.notify()
-            else:
-                batch.append(event)
-            self._queued_bytes[ledger.operator] += len(event)
+            queued.append(event)
+            ledger.load.queued += len(event)
+        finally:
+            self._release()
         return sequence
-
-    def unsent_bytes(self, operator: str) -> int:
-        """Bytes sent and not yet certainly taken by the broker (nor held by a gateway)."""
-        return self._queued_bytes[operator] + self._on_their_way[operator]
 
     def post(self, item: Item) -> None:
         with self._lock:
@@ -84,15 +86,12 @@ class Mailbox:
     def count_unsent(self, operator: str, size: int) -> None:
         """Adds to (or takes from) what the operator has on its way from here to the broker."""
         with self._counting:
-            self._on_their_way[operator] += size
+            self._loads[operator].appended += size
 
     def note_held(self, by_operator: Counter[str]) -> None:
         """What closed gateways hold, where nothing but their senders can bound it: while a query's batch runs."""
-        self._held = by_operator
-
-    def held_bytes(self, operator: str) -> int:
-        """Bytes that the operator's closed gateways hold, as far as that was noted."""
-        return self._held[operator]
+        for operator, load in self._loads.items():
+            load.held = by_operator[operator]
 
     def close(self) -> None:
         """Nobody takes any more: what comes is dropped, and whoever waits to post goes on."""
@@ -110,22 +109,24 @@ class Mailbox:
             time.sleep(_BUSY_PAUSE_S)
         with self._lock:
             self._waiting = True
-            while not self._items and not self._batches:
+            while not self._items and not self._sending:
                 timeout = None if until is None else until - time.monotonic()
                 if timeout is not None and timeout <= 0:
                     break
                 self._filled.wait(timeout)
-            if linger_s and not self._items and self._batches:
+            if linger_s and not self._items and self._sending:
                 self._filled.wait_for(lambda: bool(self._items), linger_s)
             self._waiting = False
-            self._busy = sum(map(len, self._batches.values())) >= _BUSY_EVENTS
+            self._busy = sum(len(ledger.queued) for ledger in self._sending) >= _BUSY_EVENTS
             self._seal()
-            self._queued_bytes.clear()
+            for load in self._loads.values():
+                load.queued = 0
             items, self._items = self._items, deque()
             self._emptied.notify_all()
         return list(items)
 
     def _seal(self) -> None:
-        if self._batches:
-            self._items.extend(Sent(ledger.stream, batch) for ledger, batch in self._batches.items())
-            self._batches = {}
+        for ledger in self._sending:
+            self._items.append(Sent(ledger.stream, ledger.queued))
+            ledger.queued = []
+        self._sending.clear()

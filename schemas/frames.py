@@ -8,7 +8,9 @@ and a frame that waits (held by a closed gateway, or for the broker) takes 4 byt
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from .errors import UnreadableRecord
@@ -50,14 +52,12 @@ def split(
     events: Sequence[bytes], *, events_max: int = FRAME_EVENTS_MAX, bytes_max: int = FRAME_BYTES_MAX
 ) -> list[Sequence[bytes]]:
     """``events`` in order, cut into runs that each fit a frame. One event above ``bytes_max`` is a run of its own."""
-    if len(events) <= events_max and sum(map(len, events)) <= bytes_max:
-        return [events] if events else []
-    runs: list[Sequence[bytes]] = []
-    begin = size = 0
-    for at, event in enumerate(events):
-        if at > begin and (at - begin >= events_max or size + len(event) > bytes_max):
-            runs.append(events[begin:at])
-            begin, size = at, 0
-        size += len(event)
-    runs.append(events[begin:])
+    ends = list(accumulate(map(len, events)))
+    runs = []
+    begin = before = 0
+    while begin < len(events):
+        fitting = bisect_right(ends, before + bytes_max, begin)
+        end = max(begin + 1, min(fitting, begin + events_max))
+        runs.append(events[begin:end])
+        begin, before = end, ends[end - 1]
     return runs

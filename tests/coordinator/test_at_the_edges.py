@@ -103,7 +103,7 @@ def test_a_writer_that_fails_with_all_it_had_queued_is_replaced_once() -> None:
         side_and_subtask = 2  # a side writer may have been replaced too, and the subtask says Hello again
         assert len(transport.writers) <= made + 1 + side_and_subtask
         assert all(future.exception() is not None for future in futures)
-        wait_until(lambda: service.runtime._mailbox.unsent_bytes("op") == 0, "all of it accounted for")
+        wait_until(lambda: service.runtime._mailbox.load("op").unsent == 0, "all of it accounted for")
         assert epoch_of(running) == 2
 
 

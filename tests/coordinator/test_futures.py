@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from penstock.coordinator.futures import EventFuture, Ledger
+from penstock.coordinator.load import Load
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.errors import EventNotHandled, RolledBack, TaskNotRunning
 from penstock.schemas.ids import SubtaskId
@@ -21,7 +22,7 @@ class Futures:
         self.stream = EventStream(SubtaskId("op", 0), 1)
         self.stream.accept([b"e"] * count, 1, events_max=100, bytes_max=1000)
         self.stream.appended_through = count
-        self.ledger = Ledger(self.stream, "op", threading.Condition())
+        self.ledger = Ledger(self.stream, Load(), threading.Condition())
         self.futures = [EventFuture(self.ledger, sequence) for sequence in range(count)]
 
     def handled(self, through: int) -> None:

@@ -14,13 +14,14 @@ from penstock.schemas.ids import SubtaskId
 from .jobs import PATIENCE_S
 
 
-def ledger(subtask: int = 0) -> Ledger:
-    return Ledger(EventStream(SubtaskId("op", subtask), 1), "op", threading.Condition())
+def ledger(mailbox: Mailbox, subtask: int = 0) -> Ledger:
+    return Ledger(EventStream(SubtaskId("op", subtask), 1), mailbox.load("op"), threading.Condition())
 
 
 def test_sends_before_a_completion_stay_before_it_and_later_ones_behind() -> None:
     """Section 6: their order is the order in which the coordinator did them."""
-    mailbox, to = Mailbox(), ledger()
+    mailbox = Mailbox()
+    to = ledger(mailbox)
     mailbox.send(to, b"before")
     mailbox.post(StateCompleted("op", 1, b""))
     mailbox.send(to, b"after")
@@ -33,7 +34,8 @@ def test_sends_before_a_completion_stay_before_it_and_later_ones_behind() -> Non
 
 def test_many_sends_make_one_batch_per_stream() -> None:
     """Section 3: many events travel in one record."""
-    mailbox, first, second = Mailbox(), ledger(0), ledger(1)
+    mailbox = Mailbox()
+    first, second = ledger(mailbox, 0), ledger(mailbox, 1)
     for event in (b"1", b"2", b"3"):
         mailbox.send(first, event)
         mailbox.send(second, event)
@@ -43,7 +45,8 @@ def test_many_sends_make_one_batch_per_stream() -> None:
 
 def test_sequences_are_given_at_the_send() -> None:
     """Section 6: futures are views over (gateway, sequence)."""
-    mailbox, to = Mailbox(), ledger()
+    mailbox = Mailbox()
+    to = ledger(mailbox)
     assert [mailbox.send(to, b"x") for _ in range(3)] == [0, 1, 2]
     mailbox.take(None)
     assert mailbox.send(to, b"x") == 3
@@ -52,16 +55,16 @@ def test_sequences_are_given_at_the_send() -> None:
 def test_bytes_on_their_way_are_counted() -> None:
     """Section 6, bounds: max_unsent_bytes."""
     mailbox = Mailbox()
-    mailbox.send(ledger(), b"12345")
+    mailbox.send(ledger(mailbox), b"12345")
     mailbox.count_unsent("op", 10)
-    assert mailbox.unsent_bytes("op") == 15
+    assert mailbox.load("op").unsent == 15
 
 
 def test_take_waits_for_the_first_item_and_no_longer_than_told() -> None:
     """One loop: sleeps until the next deadline, wakes for anything."""
     mailbox = Mailbox()
     assert mailbox.take(time.monotonic() + 0.01) == []
-    threading.Timer(0.01, mailbox.send, (ledger(), b"x")).start()
+    threading.Timer(0.01, mailbox.send, (ledger(mailbox), b"x")).start()
     (item,) = mailbox.take(time.monotonic() + PATIENCE_S)
     assert isinstance(item, Sent)
 
@@ -69,7 +72,7 @@ def test_take_waits_for_the_first_item_and_no_longer_than_told() -> None:
 def test_a_lingering_take_lets_sends_join_and_anything_else_end_it() -> None:
     """Section 6: a frame leaves when full, when its linger ends, and always before any control record."""
     mailbox = Mailbox()
-    mailbox.send(ledger(), b"x")
+    mailbox.send(ledger(mailbox), b"x")
     threading.Timer(0.01, mailbox.post, (Tick(),)).start()
     begun = time.monotonic()
     sent, tick = mailbox.take(None, linger_s=PATIENCE_S)
@@ -109,10 +112,11 @@ def test_closing_lets_a_waiting_reader_go() -> None:
 
 def test_once_closed_it_keeps_nothing() -> None:
     """G7: threads of the user's may outlive their coordinator and go on sending."""
-    mailbox, to = Mailbox(), ledger()
+    mailbox = Mailbox()
+    to = ledger(mailbox)
     mailbox.close()
     assert [mailbox.send(to, b"x"), mailbox.send(to, b"y")] == [0, 1]
     mailbox.post(lambda: None)
     mailbox.post_all([lambda: None], 0)
-    assert mailbox.unsent_bytes("op") == 0
+    assert mailbox.load("op").unsent == 0
     assert mailbox.take(0.0) == []

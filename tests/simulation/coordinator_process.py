@@ -433,7 +433,7 @@ class CoordinatorProcess:
         self.end(None, "CRASH")
 
     def _mail(self) -> bool:
-        return bool(self.mailbox._items or self.mailbox._batches)
+        return bool(self.mailbox._items or self.mailbox._sending)
 
     def waits(self) -> str:
         job = self.core.job

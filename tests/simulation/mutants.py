@@ -342,11 +342,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "unhandled-without-bound": Mutant(
         "section 6: past max_unhandled events send_event raises Backpressure",
-        (
-            Edit(
-                host, "if ledger.promised - ledger.stream.handled_through >= settings.max_unhandled and", "if False and"
-            ),
-        ),
+        (Edit(host, "or ledger.promised - self._stream.handled_through >= self._unhandled_max", "or False"),),
         "tiny-replay",
     ),
     # ---- the subtask's side (sections 4, 5, 7.5, 8)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.coordinator.futures import EventFuture, Ledger
+from penstock.coordinator.load import Load
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, Sent, StateCompleted
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import CheckpointAck, CheckpointDecline, RunStarted, SnapshotTaken
@@ -306,7 +307,7 @@ class SendingMachine(RuleBasedStateMachine):
             task = self.script.hello(subtask)
         self.live[subtask] = task
         if subtask not in self.current:
-            ledger = Ledger(task.stream, subtask.operator, threading.Condition())
+            ledger = Ledger(task.stream, Load(), threading.Condition())
             self.current[subtask] = Numbered(task.stream, ledger)
             self.streams[subtask].append(self.current[subtask])
         assert task.stream is self.current[subtask].stream, "what a new gateway sends through"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.coordinator.futures import EventFuture, Ledger
+from penstock.coordinator.load import Load
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.errors import EventNotHandled, RolledBack, TaskNotRunning
 from penstock.schemas.frames import unpack
@@ -39,7 +40,7 @@ class StreamMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.stream = EventStream(S0, EPOCH)
-        self.ledger = Ledger(self.stream, "op", threading.Condition())
+        self.ledger = Ledger(self.stream, Load(), threading.Condition())
         self.events: list[Event] = []
         self.failure: EventNotHandled | None = None
         self.fails_at = 0
