@@ -21,7 +21,7 @@ from ..schemas.ids import SubtaskId
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
 from ..schemas.texts import told
-from ..schemas.user_codec import Codec
+from ..schemas.user_codec import BytesCodec, Codec
 from .api import EventContext, OperatorCoordinator
 from .futures import EventFuture, Ledger
 from .mailbox import Mailbox
@@ -272,13 +272,14 @@ class OperatorHost:
 
 
 class _Gateway:
-    __slots__ = ("_attempt", "_encode", "_event_max", "_held_max", "_host", "_ledger", "_send", "_stream", "_subtask",
-                 "_unhandled_max", "_unsent_max")  # fmt: skip
+    __slots__ = ("_as_it_is", "_attempt", "_encode", "_event_max", "_held_max", "_host", "_ledger", "_send", "_stream",
+                 "_subtask", "_unhandled_max", "_unsent_max")  # fmt: skip
 
     def __init__(self, host: OperatorHost, ledger: Ledger, subtask: int, attempt: int) -> None:
         self._host, self._ledger, self._stream = host, ledger, ledger.stream
         self._subtask, self._attempt = subtask, attempt
         self._encode, self._send = host.spec.codec.encode, host.mailbox.send
+        self._as_it_is = type(host.spec.codec) is BytesCodec
         settings = host.settings
         self._event_max, self._unhandled_max = host.event_bytes_max, settings.max_unhandled
         self._unsent_max, self._held_max = settings.max_unsent_bytes, settings.max_held_bytes
@@ -292,7 +293,7 @@ class _Gateway:
         return self._attempt
 
     def send_event(self, event: Any) -> EventFuture:
-        data = self._encode(event)
+        data: bytes = event if self._as_it_is and type(event) is bytes else self._encode(event)
         ledger = self._ledger
         load = ledger.load
         if (
