@@ -44,6 +44,13 @@ def key_bytes(key: Key) -> bytes:
 
 
 def key_group(key: Key, groups: int) -> int:
+    kind = type(key)
+    if kind is str:
+        text = key.encode()  # type: ignore[union-attr]
+        if len(text) < _SHORT:
+            return zlib.crc32(text, _STRING_CRCS[len(text)]) % groups
+    elif kind is bytes and len(key) < _SHORT:  # type: ignore[arg-type]
+        return zlib.crc32(key, _BYTES_CRCS[len(key)]) % groups  # type: ignore[arg-type]
     return zlib.crc32(key_bytes(key)) % groups
 
 
@@ -62,3 +69,8 @@ def _long(value: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
+
+
+_SHORT = 64
+_STRING_CRCS, _BYTES_CRCS = ([zlib.crc32(branch + _long(n)) for n in range(_SHORT)] for branch in (_STRING, _BYTES))
+"""Of what stands before a key's own bytes, by their number: the CRC of what most keys are goes on from there."""

@@ -53,6 +53,7 @@ class SubtaskCore:
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
+        self._event_bytes_max = config.event_bytes_max
         self.phase = Phase.NEW
         self.running: Running | None = None
         """Set exactly in the phases running and finished."""
@@ -144,15 +145,16 @@ class SubtaskCore:
 
         Raises as :meth:`send` does.
         """
-        if self.running is None or len(record) > self.config.event_bytes_max:
+        running = self.running
+        if running is None or len(record) > self._event_bytes_max:
             self.send(record)  # which says what is wrong
-        assert self.running is not None
-        if self.running.reading.ended:
+        assert running is not None
+        if running.reading.ended:
             raise SubtaskError(
                 f"{self.who()}: its work has ended, and the operators behind it have been told that nothing more comes:"
                 f" nothing can be emitted to {receiver}"
             )
-        return self.running.outputs.add(receiver, record)
+        return running.outputs.add(receiver, record)
 
     # ---- the state machine
 

@@ -40,14 +40,14 @@ class Outputs:
     def add(self, receiver: SubtaskId, record: bytes) -> WriteData | None:
         """Takes a record; the frame that had no room left, None for none."""
         channel = self._channels[receiver]
-        size = len(record) + _LENGTH_BYTES
-        full = None
-        if channel.records and (channel.bytes + size > self._bytes_max or len(channel.records) >= self._records_max):
-            full = self._take(receiver, channel)
+        full, size = None, channel.bytes + len(record) + _LENGTH_BYTES
+        if size > self._bytes_max or len(channel.records) >= self._records_max:
+            full = self._take(receiver, channel) if channel.records else None
+            size = len(record) + _LENGTH_BYTES
         if not channel.records:
             self._waiting[receiver] = None
         channel.records.append(record)
-        channel.bytes += size
+        channel.bytes = size
         return full
 
     def flush(self) -> list[WriteData]:

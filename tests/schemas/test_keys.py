@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+import zlib
 from collections.abc import Callable
 from itertools import groupby
 from typing import Any
@@ -70,6 +71,13 @@ keys = st.one_of(scalars, st.lists(scalars, max_size=4).map(tuple))
 splits = st.integers(1, 2000).flatmap(lambda groups: st.tuples(st.just(groups), st.integers(1, groups)))
 
 examples = pytest.mark.parametrize("round_", rounds())
+
+
+@pytest.mark.parametrize("length", [*range(70), 127, 128, 200])
+def test_the_group_of_a_text_is_that_of_its_bytes_whatever_its_length(length: int) -> None:
+    """Section 9: the CRC of a key's bytes, however it is come by."""
+    for key in ("k" * length, b"k" * length, "ü" * (length // 2)):
+        assert key_group(key, 128) == zlib.crc32(key_bytes(key)) % 128
 
 
 def crc_32(data: bytes) -> int:
