@@ -19,7 +19,8 @@ Item = Input | Callable[[], None]
 """An input for the core, or something to run on the coordinator's thread."""
 
 _BUSY_EVENTS, _BUSY_PAUSE_S = 100, 0.001
-"""A taker that found so many sends lets more of them gather: waking it for each costs the senders more than they do."""
+"""A taker that found so many sends lets more of them gather: waking it for each costs the senders more than they do.
+Whatever else is posted ends the pause: it may be what a sender waits for."""
 
 
 class Mailbox:
@@ -34,6 +35,9 @@ class Mailbox:
         self._sending: list[Ledger] = []
         """Whose streams have events here, in the order of their first ones."""
         self._waiting = False
+        """The taker waits for an item."""
+        self._idle = False
+        """It would go on for a send, too."""
         self._closed = False
         self._busy = False
         """The last take found many sends: senders are at it, and need not wake the taker for each."""
@@ -55,7 +59,7 @@ class Mailbox:
             queued = ledger.queued
             if not queued:
                 self._sending.append(ledger)
-                if self._waiting:
+                if self._idle:
                     self._filled.notify()
             queued.append(event)
             ledger.load.queued += len(event)
@@ -102,18 +106,18 @@ class Mailbox:
     def take(self, until: float | None, linger_s: float = 0.0) -> list[Item]:
         """Everything queued, in order; waits for the first item until monotonic second ``until``.
 
-        With a linger, sends alone wait up to ``linger_s`` for company; while senders are busy, a millisecond. What is
-        taken counts as unsent no more: its taker counts what it appends of it.
+        With a linger, sends alone wait up to ``linger_s`` for company; while senders are busy, at least a millisecond.
+        What is taken counts as unsent no more: its taker counts what it appends of it.
         """
-        if self._busy:
-            time.sleep(_BUSY_PAUSE_S)
         with self._lock:
-            self._waiting = True
+            self._waiting = self._idle = True
             while not self._items and not self._sending:
                 timeout = None if until is None else until - time.monotonic()
                 if timeout is not None and timeout <= 0:
                     break
                 self._filled.wait(timeout)
+            self._idle = False
+            linger_s = max(linger_s, _BUSY_PAUSE_S) if self._busy else linger_s
             if linger_s and not self._items and self._sending:
                 self._filled.wait_for(lambda: bool(self._items), linger_s)
             self._waiting = False

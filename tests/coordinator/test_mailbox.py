@@ -5,6 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
+import pytest
+
+from penstock.coordinator import mailbox as mailbox_module
 from penstock.coordinator.futures import Ledger
 from penstock.coordinator.mailbox import Mailbox
 from penstock.coordinator.protocol.inputs import Sent, StateCompleted, Tick
@@ -76,6 +79,23 @@ def test_a_lingering_take_lets_sends_join_and_anything_else_end_it() -> None:
     threading.Timer(0.01, mailbox.post, (Tick(),)).start()
     begun = time.monotonic()
     sent, tick = mailbox.take(None, linger_s=PATIENCE_S)
+    assert time.monotonic() - begun < PATIENCE_S / 2
+    assert isinstance(sent, Sent)
+    assert isinstance(tick, Tick)
+
+
+def test_whatever_else_is_posted_ends_the_pause_for_busy_senders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be what a sender waits for: an acknowledgement, or its wish to be told when there is room."""
+    monkeypatch.setattr(mailbox_module, "_BUSY_PAUSE_S", PATIENCE_S)
+    mailbox = Mailbox()
+    to = ledger(mailbox)
+    for _ in range(1_000):
+        mailbox.send(to, b"x")
+    mailbox.take(None)
+    mailbox.send(to, b"y")
+    threading.Timer(0.01, mailbox.post, (Tick(),)).start()
+    begun = time.monotonic()
+    sent, tick = mailbox.take(None)
     assert time.monotonic() - begun < PATIENCE_S / 2
     assert isinstance(sent, Sent)
     assert isinstance(tick, Tick)
