@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 from penstock.coordinator.api import CheckpointResult, Gateway, OperatorCoordinator
@@ -16,11 +16,11 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Subtask
 from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.kafka_shared import SharedKafkaTransport
 
 from .figures import Figure, Goal, Setting
+from .job import hosted
 from .rounds import raw_rounds
 
 SUBTASKS = (1, 4, 16, 64, 128, 256, 1_000)
@@ -150,25 +150,11 @@ def running(bootstrap: str, subtasks: int, pause_s: float) -> Iterator[Stopwatch
     job.operator("small", subtask=Small, coordinator=lambda: stopwatch, parallelism=subtasks)
     bare = Job(job.name, checkpoint=checkpoint)
     bare.operator("small", subtask=Small, parallelism=subtasks)
-    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
-    local.client.announce_run(local.run_id)
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=_host, args=(bare, hosted, bootstrap, local.run_id), daemon=True)
-        for hosted in hosts(subtasks)
-    ]
-    try:
-        for process in processes:
-            process.start()
+    targets = [partial(_host, bare, these, bootstrap) for these in hosts(subtasks)]
+    with hosted(job, bootstrap, targets) as local:
         stopwatch.wait(subtasks, 0)
         yield stopwatch
         local.client.stop(timeout_s=60)
-    finally:
-        local.close()
-        for process in processes:
-            process.join(10)
-            if process.is_alive():
-                process.kill()
 
 
 def checkpoint_times(bootstrap: str, subtasks: int, count: int) -> list[float]:

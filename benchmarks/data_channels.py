@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import random
 import statistics
-import struct
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -25,14 +23,13 @@ from penstock.transport.ports import Partition
 
 from . import raw
 from .figures import SIZE, Figure, Goal, Setting
-from .job import DEADLINE_S, Sender
+from .job import DEADLINE_S, Sender, hosted, now
 
 BATCH = 600
 """Records that a source emits to each receiver in one turn: so many make a frame."""
 RECORDS = 1_000_000
 INTERVAL_S = 0.1
 """Between two checkpoints, where there are any."""
-_DONE = struct.Struct("<dd")
 _KEY_BYTES = 8
 _KEYS = 300
 """Of each receiver: so that all get the same number of records."""
@@ -80,7 +77,7 @@ class Sink(Subtask):
     def process(self, record: bytes, input: str) -> None:
         self.left -= 1
         if self.left == 0:
-            self.context.send_event_to_coordinator(_DONE.pack(time.monotonic(), 0.0))
+            self.context.send_event_to_coordinator(now())
 
 
 def key_of(record: bytes) -> bytes:
@@ -154,27 +151,13 @@ def running(
     """
     source, sink = Sender(), Sender()
     job = described(f"bench-{uuid.uuid4().hex[:12]}", {"source": source, "sink": sink})
-    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
-    local.client.announce_run(local.run_id)
-    context = multiprocessing.get_context("spawn")
     bare = described(job.name, {})
-    processes = [
-        context.Process(target=targets[s.operator], args=(bare, s, bootstrap, local.run_id), daemon=True)
-        for s in job.settings.subtasks()
-    ]
-    try:
-        for process in processes:
-            process.start()
+    each = [partial(targets[s.operator], bare, s, bootstrap) for s in job.settings.subtasks()]
+    with hosted(job, bootstrap, each) as local:
         source.wait_for_gateways(job.operators["source"].settings.parallelism)
         sink.wait_for_gateways(job.operators["sink"].settings.parallelism)
         yield local, source, sink
         local.client.stop(timeout_s=30)
-    finally:
-        local.close()
-        for process in processes:
-            process.join(10)
-            if process.is_alive():
-                process.kill()
 
 
 def _completed(local: LocalJob) -> int:

@@ -7,9 +7,9 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
+from functools import partial
 
 from penstock.coordinator.api import EventContext, Gateway, OperatorCoordinator
 from penstock.job import Job
@@ -22,7 +22,12 @@ from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
 
 DEADLINE_S = 120.0
-_DONE = struct.Struct("<dd")
+_STAMP = struct.Struct("<d")
+
+
+def now() -> bytes:
+    """What a subtask tells its :class:`Sender` of the moment in which it was through."""
+    return _STAMP.pack(time.monotonic())
 
 
 class Sender(OperatorCoordinator):
@@ -40,7 +45,7 @@ class Sender(OperatorCoordinator):
 
     def handle_event_from_operator(self, subtask: int, attempt: int, event: bytes, context: EventContext) -> None:
         with self.changed:
-            self.done[subtask] = _DONE.unpack(event)[0]
+            self.done[subtask] = _STAMP.unpack(event)[0]
             self.changed.notify_all()
 
     def wait_for_gateways(self, count: int) -> None:
@@ -79,7 +84,7 @@ class Counter(Subtask):
     def handle_operator_event(self, event: bytes) -> None:
         self.left -= 1
         if self.left == 0:
-            self.context.send_event_to_coordinator(_DONE.pack(time.monotonic(), 0.0))
+            self.context.send_event_to_coordinator(now())
 
 
 class Stamp(Subtask):
@@ -89,10 +94,10 @@ class Stamp(Subtask):
         self.context = context
 
     def handle_operator_event(self, event: bytes) -> None:
-        self.context.send_event_to_coordinator(_DONE.pack(time.monotonic(), 0.0))
+        self.context.send_event_to_coordinator(now())
 
 
-def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str, expected: int) -> None:
+def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, expected: int, run: str) -> None:
     Counter.expected = expected
     operator = job.operators[subtask.operator]
     SubtaskRuntime(job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run).run()
@@ -121,19 +126,27 @@ def running(
     )
     bare = Job(job.name, checkpoint=job.checkpoint)
     bare.operator("counter", subtask=subtask, parallelism=parallelism)
-    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
-    local.client.announce_run(local.run_id)
-    context = multiprocessing.get_context("spawn")
-    processes: list[BaseProcess] = [
-        context.Process(target=_run_subtask, args=(bare, s, bootstrap, local.run_id, expected), daemon=True)
-        for s in job.settings.subtasks()
-    ]
-    try:
-        for process in processes:
-            process.start()
+    targets = [partial(_run_subtask, bare, s, bootstrap, expected) for s in job.settings.subtasks()]
+    with hosted(job, bootstrap, targets) as local:
         sender.wait_for_gateways(parallelism)
         yield sender
         local.client.stop(timeout_s=30)
+
+
+@contextmanager
+def hosted(job: Job, bootstrap: str, targets: Iterable[Callable[[str], object]]) -> Iterator[LocalJob]:
+    """The job's coordinators run here. Each target runs in a process of its own, given the run's id, as long as that.
+
+    What a target holds travels to its process, so it holds a job without coordinators.
+    """
+    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
+    local.client.announce_run(local.run_id)
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=(local.run_id,), daemon=True) for target in targets]
+    try:
+        for process in processes:
+            process.start()
+        yield local
     finally:
         local.close()
         for process in processes:

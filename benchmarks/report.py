@@ -47,7 +47,7 @@ class Report:
         for name in ("measured", "beside it"):
             table.add_column(name, justify="right")
         table.add_column("which is")
-        table.add_column("ratio", justify="right")
+        table.add_column("ratio", justify="right", no_wrap=True)
         table.add_column("goal")
         table.add_column("")
         for found in self.figures.values():
@@ -81,10 +81,19 @@ def _row(figure: Figure, above: Figure | None) -> tuple[str, ...]:
         "" if same_value else f"{number(figure.value)} {figure.unit}",
         "" if figure.raw is None else number(figure.raw),
         figure.raw_definition,
-        "" if figure.ratio is None else f"{figure.ratio:.2f}",
+        _held(figure),
         "" if figure.goal is None else figure.goal.text,
         "" if met is None else "met" if met else "missed",
     )
+
+
+def _held(figure: Figure) -> str:
+    """How the two sides compare: as the goal says, or as a ratio."""
+    if figure.raw is None or figure.ratio is None:
+        return ""
+    if figure.goal is not None and figure.goal.of == "difference":
+        return f"{figure.value - figure.raw:+.3g} {figure.unit}"
+    return f"{figure.ratio:.2f}"
 
 
 def number(value: float) -> str:

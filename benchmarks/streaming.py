@@ -1,4 +1,4 @@
-"""Micro-batches of the penstock source beside Spark's rate and Kafka sources, and beside the least Python source."""
+"""Micro-batches of the penstock source beside Spark's own Kafka source, and beside the least Python source."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ KAFKA = f"Spark's Kafka source ({CONNECTOR})"
 FRAMES = f"{KAFKA}, frames"
 ROWS = 480_000
 """In a batch, where they are counted per second."""
-BATCHES, IDLE_EVENTS, STEADY_EVENTS = 40, 20, 800
+BATCHES, IDLE_EVENTS, STEADY_EVENTS = 25, 20, 400
 PARTS = ("latestOffset", "walCommit", "queryPlanning", "addBatch", "commitOffsets", "triggerExecution")
 """Of a batch, as Spark's progress has them; the last one is the whole."""
-WARM_UP_BATCHES = 10
+WARM_UP_BATCHES = 5
 INTERVAL_S = 0.01
 """Between two events, where they come steadily."""
 DEADLINE_S = 300.0
@@ -88,7 +88,6 @@ def floors(at: Session, bootstrap: str, partitions: int, batches: int, repeats: 
     """Medians over ``repeats`` of the medians over the batches of a query, the sources by turns."""
     spark = at.spark
     sources: dict[str, Opened] = {
-        "rate-micro-batch": partial(_rate, spark, partitions),
         "the least Python source": partial(_trivial, spark, partitions, 1),
         "penstock": partial(_penstock, spark, bootstrap, Groups(partitions, 1, SIZE, subtasks=1)),
     }
@@ -105,11 +104,6 @@ def floors(at: Session, bootstrap: str, partitions: int, batches: int, repeats: 
 
 def _medians(durations: list[dict[str, Any]]) -> dict[str, float]:
     return {part: statistics.median(d.get(part, 0) for d in durations) for part in PARTS}
-
-
-@contextmanager
-def _rate(spark: SparkSession, partitions: int) -> Iterator[DataFrame]:
-    yield spark.readStream.format("rate-micro-batch").options(rowsPerBatch=1, numPartitions=partitions).load()
 
 
 @contextmanager
@@ -262,7 +256,7 @@ def figures(setting: Setting) -> list[Figure]:
     at_broker, found = setting.bootstrap, list[Figure]()
     with session(setting) as at:
         if not setting.quick:
-            floors(at, at_broker, 1, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
+            floors(at, at_broker, SLOTS, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
         for partitions in (SLOTS,) if setting.quick else (1, SLOTS):
             setting.say(f"micro-batches of one event, {partitions} partition(s)")
             found += _floor_figures(floors(at, at_broker, partitions, setting.count(BATCHES, 2), setting.repeats))
