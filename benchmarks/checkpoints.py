@@ -20,8 +20,8 @@ from penstock.transport.kafka import KafkaTransport
 from penstock.transport.kafka_shared import SharedKafkaTransport
 
 from .figures import Figure, Goal, Setting
-from .job import hosted
 from .rounds import raw_rounds
+from .service import coordinated
 
 SUBTASKS = (1, 4, 16, 64, 128, 256, 1_000)
 PROCESSES_MAX = 64
@@ -150,11 +150,9 @@ def running(bootstrap: str, subtasks: int, pause_s: float) -> Iterator[Stopwatch
     job.operator("small", subtask=Small, coordinator=lambda: stopwatch, parallelism=subtasks)
     bare = Job(job.name, checkpoint=checkpoint)
     bare.operator("small", subtask=Small, parallelism=subtasks)
-    targets = [partial(_host, bare, these, bootstrap) for these in hosts(subtasks)]
-    with hosted(job, bootstrap, targets) as local:
+    with coordinated(job, bootstrap, [partial(_host, bare, these, bootstrap) for these in hosts(subtasks)]):
         stopwatch.wait(subtasks, 0)
         yield stopwatch
-        local.client.stop(timeout_s=60)
 
 
 def checkpoint_times(bootstrap: str, subtasks: int, count: int) -> list[float]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from penstock.coordinator.api import EventContext, Gateway, OperatorCoordinator
+from penstock.coordinator.futures import EventFuture
 from penstock.job import Job
 from penstock.schemas.errors import Backpressure
 from penstock.schemas.ids import SubtaskId
@@ -60,11 +61,10 @@ class Sender(OperatorCoordinator):
                 raise TimeoutError(f"{len(self.done)} of {count} subtasks are done")
             return max(self.done.values())
 
-    def send(self, subtask: int, event: bytes) -> None:
+    def send(self, subtask: int, event: bytes) -> EventFuture:
         while True:
             try:
-                self.gateways[subtask].send_event(event)
-                return
+                return self.gateways[subtask].send_event(event)
             except Backpressure:
                 writable = threading.Event()
                 self.context.on_writable(subtask, writable.set)

@@ -33,6 +33,8 @@ PARTS = {
     "events": Part("events", 300),
     "latency": Part("latency", 120),
     "checkpoints": Part("checkpoints", 420),
+    "held": Part("held", 180),
+    "memory": Part("memory", 300),
     "channels": Part("data_channels", 300),
     "alignment": Part("alignment", 180),
     "idle": Part("idle", 240),

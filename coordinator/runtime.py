@@ -216,8 +216,10 @@ class CoordinatorRuntime:
             self._mailbox.note_held(epoch.held_bytes)
 
     def _perform_all(self, decided: list[effects.Effect]) -> None:
-        for effect in decided:
-            self._perform(effect)
+        """Lets go of each that is done: frames that gateways release are in the client's queue from then on."""
+        decided.reverse()
+        while decided:
+            self._perform(decided.pop())
 
     # ---- start
 

@@ -7,6 +7,9 @@ Rules (protocol, section 6):
 * A frame is held under the highest closed id.
 * Opening the lowest closed id releases its queue; opening another moves its queue down one.
 * Opening an id that is no longer marked is a no-op; one that was never marked is an error.
+
+A user who sends now and then makes a frame of each event, which takes three times what the event does. So what is held
+is joined while it waits: whatever the frames were, they take little more than their events.
 """
 
 from __future__ import annotations
@@ -15,15 +18,20 @@ from ...schemas.events import EventFrame
 from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 
 
+LOOSE_FRAMES_MAX = 256
+"""So many frames a gateway takes before it joins them."""
+
+
 class Gateway:
     """Marks, closed checkpoints, and what they hold, oldest first."""
 
-    __slots__ = ("_held", "_highest", "_marked")
+    __slots__ = ("_held", "_highest", "_loose", "_marked")
 
     def __init__(self) -> None:
         self._marked: set[int] = set()  # triggered, not opened yet; a superset of the closed ids
         self._held: dict[int, list[EventFrame]] = {}  # by closed id, ascending, as ids only rise
         self._highest = -1  # the highest id ever marked
+        self._loose = 0  # the last frames of the highest queue that have not been joined
 
     @property
     def closed(self) -> tuple[int, ...]:
@@ -46,6 +54,7 @@ class Gateway:
         if checkpoint_id not in self._held:
             self._held[checkpoint_id] = []
             self._held = dict(sorted(self._held.items()))
+            self._loose = 0
         return True
 
     def hold(self, frame: EventFrame) -> bool:
@@ -53,7 +62,17 @@ class Gateway:
         if not self._held:
             return False
         self._held[max(self._held)].append(frame)
+        self._loose += 1
         return True
+
+    def join(self, events_max: int, bytes_max: int) -> None:
+        """Joins what came since the last time, in frames of at most so much; to be called behind ``hold``."""
+        if self._loose < LOOSE_FRAMES_MAX:
+            return
+        queue = self._held[max(self._held)]
+        begin = max(0, len(queue) - self._loose - 1)  # with the last joined one: it may have room
+        queue[begin:] = merged(queue[begin:], events_max, bytes_max)
+        self._loose = 0
 
     def open(self, checkpoint_id: int) -> list[EventFrame]:
         """What may be appended now, in order."""
@@ -61,6 +80,7 @@ class Gateway:
             raise AssertionError(f"checkpoint {checkpoint_id} is opened and was never marked")
         self._marked.discard(checkpoint_id)
         queue = self._held.pop(checkpoint_id, None)
+        self._loose = 0
         if not queue:
             return []
         below = [lower for lower in self._held if lower < checkpoint_id]
@@ -71,6 +91,7 @@ class Gateway:
 
     def release_below(self, checkpoint_id: int) -> list[EventFrame]:
         """What lower ids hold, for the marker of ``checkpoint_id`` to stand behind: their own markers stand already."""
+        self._loose = 0
         released: list[EventFrame] = []
         for lower in self._held:
             if lower < checkpoint_id:

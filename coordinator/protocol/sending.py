@@ -22,6 +22,7 @@ def send(job: JobState, stream: EventStream, events: list[bytes]) -> None:
         for frame in frames:
             slot.gateway.hold(frame)
             job.epoch.held_bytes[slot.subtask.operator] += len(frame.payload)
+        slot.gateway.join(job.room.merged_events, job.room.merged_bytes)
     else:
         append(job, slot, frames)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from penstock.coordinator.protocol.gateway import Gateway, merged
@@ -184,3 +186,52 @@ def test_joined_frames_stay_within_the_bytes_of_a_frame() -> None:
     half = bytes(FRAME_BYTES_MAX // 2)
     joined = merged([frame(half, sequence=0), frame(half, sequence=1), frame(b"x", sequence=2)])
     assert [f.count for f in joined] == [2, 1]
+
+
+def one_by_one(count: int, size: int = 100) -> tuple[Gateway, list[bytes]]:
+    """A closed gateway that was given so many events, each in a frame of its own."""
+    gateway, sent = Gateway(), [n.to_bytes(4, "little") * (size // 4) for n in range(count)]
+    gateway.mark(1)
+    gateway.close(1)
+    for n, event in enumerate(sent):
+        gateway.hold(frame(event, sequence=n))
+        gateway.join(FRAME_EVENTS_MAX, FRAME_BYTES_MAX)
+    return gateway, sent
+
+
+def test_events_held_one_by_one_take_little_more_than_themselves() -> None:
+    """G7: what is held is bounded by the bytes of its events, so memory must not be a multiple of them."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        gateway = Gateway()
+        gateway.mark(1)
+        gateway.close(1)
+        for n in range(50_000):
+            gateway.hold(frame(n.to_bytes(4, "little") * 25, sequence=n))
+            gateway.join(FRAME_EVENTS_MAX, FRAME_BYTES_MAX)
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert gateway.held_events == 50_000
+    assert grown < 1.2 * 50_000 * 100
+
+
+def test_what_was_joined_while_it_waited_is_released_in_order() -> None:
+    gateway, sent = one_by_one(3_000)
+    released = gateway.open(1)
+    assert len(released) < 500
+    assert events(released) == sent
+    assert [f.sequence for f in released] == [sum(f.count for f in released[:n]) for n in range(len(released))]
+    assert all(f.count <= FRAME_EVENTS_MAX and len(f.payload) <= FRAME_BYTES_MAX for f in released)
+
+
+def test_what_is_joined_stays_under_the_checkpoint_that_it_is_held_for() -> None:
+    gateway, sent = one_by_one(1_000)
+    gateway.mark(2)
+    gateway.close(2)
+    for n in range(1_000, 2_000):
+        gateway.hold(frame(b"%d" % n, sequence=n))
+        gateway.join(FRAME_EVENTS_MAX, FRAME_BYTES_MAX)
+    assert events(gateway.open(1)) == sent
+    assert events(gateway.open(2)) == [b"%d" % n for n in range(1_000, 2_000)]

@@ -1,0 +1,45 @@
+"""A job's coordinator as a user's process hosts it, and processes for its subtasks."""
+
+from __future__ import annotations
+
+import multiprocessing
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from penstock.coordinator.client import JobClient
+from penstock.coordinator.options import CoordinatorOptions
+from penstock.coordinator.service import CoordinatorService, instances_of
+from penstock.job import Job
+from penstock.transport.kafka import KafkaTransport
+from penstock.transport.ports import Partition
+
+READY_S = 120.0
+
+
+@contextmanager
+def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], object]]) -> Iterator[CoordinatorService]:
+    """As :func:`benchmarks.job.hosted`, without what a local job puts between a coordinator and its log for tests: that
+    would be measured too. In the end the job is stopped."""
+    transport, run = KafkaTransport(bootstrap), uuid.uuid4().hex
+    client = JobClient(transport, job.name, job.prefix)
+    transport.create_topics(job.settings.topic_specs)
+    topics = transport.describe_topics([spec.name for spec in job.settings.topic_specs])
+    everything = [Partition(topic.name, n) for topic in topics.values() for n in range(topic.partitions)]
+    transport.offsets(everything, READY_S)  # a thousand partitions are there at once, and have leaders seconds later
+    client.announce_run(run)
+    instances = instances_of(job.settings, job.coordinators, transport, CoordinatorOptions())
+    service = CoordinatorService(instances, job.settings.restart).start()
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=target, args=(run,), daemon=True) for target in targets]
+    try:
+        for process in processes:
+            process.start()
+        yield service
+        client.stop(timeout_s=60)
+    finally:
+        service.leave()
+        for process in processes:
+            process.join(10)
+            if process.is_alive():
+                process.kill()
