@@ -17,7 +17,7 @@ Row: TypeAlias = dict[str, Any]
 Draw: TypeAlias = Callable[[Picture, Sequence[Row]], None]
 
 OURS, RAW, GOAL = "#1f6f8b", "#b0b0b0", "#c0392b"
-_STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
+_STYLE: dict[Any, Any] = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False}
 _SIDES = re.compile(r", (\d+ subtasks?|\d+ to \d+(?: by key)?)(?:, )?")
 _SUBTASKS = re.compile(r"([\d,]+) subtasks?$")
 _PARTITIONS = re.compile(r"(\d+ partitions?): (\w+)$")
