@@ -89,10 +89,7 @@ class KafkaTopic:
 
     def __post_init__(self) -> None:
         self.topic = raw.create_topic(self.bootstrap, self.partitions)
-        self._producer = Producer(
-            {"bootstrap.servers": self.bootstrap, "enable.idempotence": True, "acks": "all", "linger.ms": 0,
-             "queue.buffering.max.messages": 1_000_000}
-        )  # fmt: skip
+        self._producer = Producer({"bootstrap.servers": self.bootstrap, **raw.PRODUCER})
         self._producer.list_topics(self.topic, timeout=30)
 
     def send(self, value: bytes, partition: int = 0) -> None:

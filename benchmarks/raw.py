@@ -16,7 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from penstock.schemas.frames import pack, unpack
 
-_PRODUCER = {"enable.idempotence": True, "acks": "all", "linger.ms": 0, "queue.buffering.max.messages": 1_000_000}
+PRODUCER = {
+    "enable.idempotence": True,
+    "acks": "all",
+    "linger.ms": 0,
+    "queue.buffering.max.messages": 1_000_000,
+    "log_level": 3,  # not what passes by itself
+}
 DEADLINE_S = 120.0
 _STAMP = struct.Struct("<d")
 
@@ -134,7 +140,7 @@ class _Processes:
 
 def _producer(bootstrap: str, topic: str) -> Producer:
     """Connected, and knowing its topic."""
-    producer = Producer({"bootstrap.servers": bootstrap, **_PRODUCER})
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     producer.list_topics(topic, timeout=10)
     return producer
 

@@ -43,7 +43,8 @@ class Report:
         }
 
     def table(self) -> Table:
-        table = Table("figure", "definition", title="Penstock, measured")
+        title = "Penstock, tried out: these figures mean nothing" if self.quick else "Penstock, measured"
+        table = Table("figure", "definition", title=title)
         for name in ("measured", "beside it"):
             table.add_column(name, justify="right")
         table.add_column("which is")
@@ -72,6 +73,7 @@ class Report:
 def _row(figure: Figure, above: Figure | None) -> tuple[str, ...]:
     """Cells that say what the row above says stay empty."""
     same_name = above is not None and above.name == figure.name
+    same_raw = above is not None and above.raw_definition == figure.raw_definition
     same_definition = above is not None and above.definition == figure.definition
     same_value = same_name and same_definition and above is not None and above.value == figure.value
     met = figure.met
@@ -80,7 +82,7 @@ def _row(figure: Figure, above: Figure | None) -> tuple[str, ...]:
         "" if same_definition else figure.definition,
         "" if same_value else f"{number(figure.value)} {figure.unit}",
         "" if figure.raw is None else number(figure.raw),
-        figure.raw_definition,
+        "" if same_raw else figure.raw_definition,
         _held(figure),
         "" if figure.goal is None else figure.goal.text,
         "" if met is None else "met" if met else "missed",

@@ -10,13 +10,12 @@ from multiprocessing.connection import Connection
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from .raw import DEADLINE_S, create_topic
+from .raw import DEADLINE_S, PRODUCER, create_topic
 
 WARM_UP = 3
 PAUSE_S = 0.02
 """Between two rounds."""
 _END = b"end"
-_CLIENT = {"enable.idempotence": True, "acks": "all", "linger.ms": 0}
 
 
 def _consumer(bootstrap: str, topic: str, partitions: range) -> Consumer:
@@ -28,7 +27,7 @@ def _consumer(bootstrap: str, topic: str, partitions: range) -> Consumer:
 def _answer(bootstrap: str, there: str, back: str, partitions: range, out: Connection) -> None:
     """Answers each record of these partitions with one record of its own."""
     consumer = _consumer(bootstrap, there, partitions)
-    producer = Producer({"bootstrap.servers": bootstrap, **_CLIENT})
+    producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     producer.list_topics(back, timeout=DEADLINE_S)
     out.send("ready")
     while True:
@@ -74,7 +73,7 @@ def raw_rounds(bootstrap: str, hosted: list[range], rounds: int, size: int) -> l
     payload, taken = bytes(size), []
     with _answering(bootstrap, there, back, hosted):
         consumer = _consumer(bootstrap, back, range(1))
-        producer = Producer({"bootstrap.servers": bootstrap, **_CLIENT})
+        producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
         producer.list_topics(there, timeout=DEADLINE_S)
         for _ in range(WARM_UP + rounds):
             began = time.monotonic()

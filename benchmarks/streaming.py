@@ -75,6 +75,7 @@ def session(setting: Setting) -> Iterator[Session]:
     except (JarsUnavailable, OSError) as error:
         setting.say(f"without Spark's Kafka source: {error}")
     spark = local_session(SLOTS, "penstock-benchmarks", **own)
+    spark.sparkContext.setLogLevel("FATAL")  # a query that is stopped in a batch says so in many lines
     try:
         yield Session(spark, "spark.jars" in own)
     finally:
