@@ -6,7 +6,7 @@ import multiprocessing
 import struct
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -35,9 +35,9 @@ def create_topic(bootstrap: str, partitions: int) -> str:
     return topic
 
 
-def _consumer(bootstrap: str, topic: str, partition: int) -> Consumer:
+def consumer_of(bootstrap: str, topic: str, partitions: Iterable[int]) -> Consumer:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "raw", "enable.auto.commit": False})
-    consumer.assign([TopicPartition(topic, partition, 0)])
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     return consumer
 
 
@@ -47,7 +47,7 @@ def _no_op(event: bytes) -> None:
 
 def _consume(bootstrap: str, topic: str, partition: int, events: int, framed: bool, out: Connection) -> None:
     """Calls a no-op for each event and tells the monotonic second at which the last one had been handled."""
-    consumer = _consumer(bootstrap, topic, partition)
+    consumer = consumer_of(bootstrap, topic, [partition])
     out.send("ready")
     seen, deadline = 0, time.monotonic() + DEADLINE_S
     while seen < events and time.monotonic() < deadline:
@@ -70,11 +70,11 @@ def events_per_second(bootstrap: str, subtasks: int, events: int, size: int, fra
     """From before the first produce to the last event handled; ``frame`` events to a record, None: one record each."""
     topic = create_topic(bootstrap, subtasks)
     per_subtask = events // subtasks
-    consumers = _Processes()
+    consumers = Processes()
     for partition in range(subtasks):
         consumers.add(_consume, bootstrap, topic, partition, per_subtask, frame is not None)
     consumers.wait()
-    producer = _producer(bootstrap, topic)
+    producer = producer_of(bootstrap, topic)
     began = time.monotonic()
     _produce_all(producer, topic, subtasks, per_subtask, size, frame)
     ended = max(consumers.results())
@@ -85,7 +85,7 @@ def channel_records_per_second(bootstrap: str, parallelism: int, records: int, s
     """The same from so many senders to as many receivers, all in processes of their own, each to each."""
     topic = create_topic(bootstrap, parallelism)
     per_channel = records // parallelism**2
-    consumers, producers = _Processes(), _Processes()
+    consumers, producers = Processes(), Processes()
     for index in range(parallelism):
         consumers.add(_consume, bootstrap, topic, index, per_channel * parallelism, frame is not None)
         producers.add(_produce, bootstrap, topic, parallelism, per_channel, size, frame)
@@ -98,7 +98,7 @@ def channel_records_per_second(bootstrap: str, parallelism: int, records: int, s
     return per_channel * parallelism**2 / (ended - began)
 
 
-class _Processes:
+class Processes:
     """Each says when it is ready, and later what came of it."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ class _Processes:
         return said
 
 
-def _producer(bootstrap: str, topic: str) -> Producer:
+def producer_of(bootstrap: str, topic: str) -> Producer:
     """Connected, and knowing its topic."""
     producer = Producer({"bootstrap.servers": bootstrap, **PRODUCER})
     producer.list_topics(topic, timeout=10)
@@ -148,7 +148,7 @@ def _producer(bootstrap: str, topic: str) -> Producer:
 def _produce(
     bootstrap: str, topic: str, partitions: int, per_partition: int, size: int, frame: int | None, pipe: Connection
 ) -> None:
-    producer = _producer(bootstrap, topic)
+    producer = producer_of(bootstrap, topic)
     pipe.send("ready")
     pipe.recv()
     _produce_all(producer, topic, partitions, per_partition, size, frame)
@@ -181,8 +181,8 @@ def _produce_all(
 
 def _echo(bootstrap: str, there: str, back: str, out: Connection) -> None:
     """Answers each record as soon as it arrives, with the moment at which it did, at the size of the record."""
-    consumer = _consumer(bootstrap, there, 0)
-    producer = _producer(bootstrap, back)
+    consumer = consumer_of(bootstrap, there, [0])
+    producer = producer_of(bootstrap, back)
     out.send("ready")
     while True:
         message = consumer.poll(30.0)
@@ -198,11 +198,11 @@ def _echo(bootstrap: str, there: str, back: str, out: Connection) -> None:
 def round_trips(bootstrap: str, count: int, warm_up: int, size: int) -> tuple[list[float], list[float]]:
     """Seconds of (produce here to consumed there, produce here to answer consumed here), one at a time."""
     there, back = create_topic(bootstrap, 1), create_topic(bootstrap, 1)
-    echo = _Processes()
+    echo = Processes()
     echo.add(_echo, bootstrap, there, back)
     echo.wait()
-    consumer = _consumer(bootstrap, back, 0)
-    producer = _producer(bootstrap, there)
+    consumer = consumer_of(bootstrap, back, [0])
+    producer = producer_of(bootstrap, there)
     one_way, trips = [], []
     for _ in range(warm_up + count):
         began = time.monotonic()
