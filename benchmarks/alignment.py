@@ -24,7 +24,7 @@ from penstock.subtask_client.protocol.reading import Dropped
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 
-from .data_channels import BATCH, Coordinators, made_by, run_subtask, running
+from .data_channels import BATCH, Coordinators, Target, made_by, run_subtask, running
 from .figures import SIZE, Figure, Setting
 from .job import DEADLINE_S
 
@@ -159,11 +159,14 @@ class Watch:
         samples = []
         for tenth in range(1, 11):
             due = tenth * self.records // 10
-            self._wait_for(lambda due=due: self.passed >= due)
+            self._wait_for(partial(self._has_passed, due))
             samples.append(Sample(due, _resident_mb() - self.began_mb, self.cached_bytes / 1e6))
         told.put(samples)
         self._wait_for(lambda: sum(user.next) == 2 * WARM_UP + self.records)
         told.put((self.runtime._incoming.reread, self.peak_mb - self.began_mb))
+
+    def _has_passed(self, records: int) -> bool:
+        return self.passed >= records
 
     @property
     def passed(self) -> int:
@@ -226,15 +229,15 @@ def hold_up(bootstrap: str, records: int, *, unaligned: bool) -> HeldUp:
     if records % (10 * BATCH):
         raise ValueError(f"{records} records are no whole frames; take a multiple of {10 * BATCH}")
     told: Queue[Any] = multiprocessing.get_context("spawn").Queue()
-    targets = {"source": run_subtask, "sink": partial(_run_watched, told, records, unaligned)}
+    targets: dict[str, Target] = {"source": run_subtask, "sink": partial(_run_watched, told, records, unaligned)}
     with tempfile.TemporaryDirectory() as folder:
         may_go_on = Path(folder) / "go on"
         described = partial(_job, may_go_on, unaligned)
-        with running(bootstrap, described, targets) as (_, source, _sink):
+        with running(bootstrap, described, targets) as run:
             for subtask in (0, 1):
-                source.send(subtask, WARM_UP.to_bytes(8, "little"))
+                run.source.send(subtask, WARM_UP.to_bytes(8, "little"))
             assert _heard(told) == "held up"
-            source.send(0, (WARM_UP + records).to_bytes(8, "little"))
+            run.source.send(0, (WARM_UP + records).to_bytes(8, "little"))
             samples = _heard(told)
             may_go_on.touch()
             reread, peak_mb = _heard(told)

@@ -11,19 +11,20 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from penstock.coordinator.service import CoordinatorService
 from penstock.job import Job
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Idle, Progress, Subtask
 from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
 
 from . import raw
 from .figures import SIZE, Figure, Goal, Setting
-from .job import DEADLINE_S, Sender, hosted, now
+from .job import DEADLINE_S, Sender, now
+from .service import coordinated
 
 BATCH = 600
 """Records that a source emits to each receiver in one turn: so many make a frame."""
@@ -141,33 +142,39 @@ def run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
     ).run()
 
 
+class Running(NamedTuple):
+    """A job, and the coordinators of its source and its sink."""
+
+    job: Job
+    service: CoordinatorService
+    source: Sender
+    sink: Sender
+
+    @property
+    def completed(self) -> int:
+        """Checkpoints."""
+        status = self.service.status()
+        return 0 if status is None else status.checkpoints_completed
+
+
 @contextmanager
 def running(
     bootstrap: str, described: Callable[[str, Coordinators], Job], targets: Mapping[str, Target]
-) -> Iterator[tuple[LocalJob, Sender, Sender]]:
-    """The job, and the coordinators of its source and its sink, once every subtask is up in a process of its own.
-
-    ``targets`` run the subtasks, by operator.
-    """
+) -> Iterator[Running]:
+    """Once every subtask is up in a process of its own; ``targets`` run them, by operator."""
     source, sink = Sender(), Sender()
     job = described(f"bench-{uuid.uuid4().hex[:12]}", {"source": source, "sink": sink})
     bare = described(job.name, {})
     each = [partial(targets[s.operator], bare, s, bootstrap) for s in job.settings.subtasks()]
-    with hosted(job, bootstrap, each) as local:
+    with coordinated(job, bootstrap, each) as service:
         source.wait_for_gateways(job.operators["source"].settings.parallelism)
         sink.wait_for_gateways(job.operators["sink"].settings.parallelism)
-        yield local, source, sink
-        local.client.stop(timeout_s=30)
+        yield Running(job, service, source, sink)
 
 
-def _completed(local: LocalJob) -> int:
-    status = local.service.status() if local.service is not None else None
-    return 0 if status is None else status.checkpoints_completed
-
-
-def _frames(local: LocalJob, parallelism: int) -> int:
-    topic = local.settings.topics.data("source", "sink")
-    offsets = local.transport.offsets([Partition(topic, index) for index in range(parallelism)])
+def _frames(bootstrap: str, job: Job, parallelism: int) -> int:
+    topic = job.settings.topics.data("source", "sink")
+    offsets = KafkaTransport(bootstrap).offsets([Partition(topic, index) for index in range(parallelism)])
     return sum(range_.end for range_ in offsets.values())
 
 
@@ -177,13 +184,13 @@ def measure(bootstrap: str, way: Way, records: int) -> Measured:
     rounds = -(-records // (_KEYS * n * n))  # of all payloads, by each source
     per_source = rounds * _KEYS * n
     targets = {"source": run_subtask, "sink": run_subtask}
-    with running(bootstrap, lambda name, by: _job(name, way, per_source, by), targets) as (local, source, sink):
-        completed, frames = _completed(local), _frames(local, n)
+    with running(bootstrap, lambda name, by: _job(name, way, per_source, by), targets) as run:
+        completed, frames = run.completed, _frames(bootstrap, run.job, n)
         began = time.monotonic()
         for index in range(n):
-            source.send(index, per_source.to_bytes(8, "little"))
-        took = sink.wait_until_done(n) - began
-        completed, frames = _completed(local) - completed, _frames(local, n) - frames
+            run.source.send(index, per_source.to_bytes(8, "little"))
+        took = run.sink.wait_until_done(n) - began
+        completed, frames = run.completed - completed, _frames(bootstrap, run.job, n) - frames
     return Measured(per_source * n / took, completed, round(per_source * n / frames))
 
 

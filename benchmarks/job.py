@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,8 +18,9 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Subtask
 from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
+
+from .service import coordinated
 
 DEADLINE_S = 120.0
 _STAMP = struct.Struct("<d")
@@ -127,29 +127,6 @@ def running(
     bare = Job(job.name, checkpoint=job.checkpoint)
     bare.operator("counter", subtask=subtask, parallelism=parallelism)
     targets = [partial(_run_subtask, bare, s, bootstrap, expected) for s in job.settings.subtasks()]
-    with hosted(job, bootstrap, targets) as local:
+    with coordinated(job, bootstrap, targets):
         sender.wait_for_gateways(parallelism)
         yield sender
-        local.client.stop(timeout_s=30)
-
-
-@contextmanager
-def hosted(job: Job, bootstrap: str, targets: Iterable[Callable[[str], object]]) -> Iterator[LocalJob]:
-    """The job's coordinators run here. Each target runs in a process of its own, given the run's id, as long as that.
-
-    What a target holds travels to its process, so it holds a job without coordinators.
-    """
-    local = LocalJob(job, KafkaTransport(bootstrap), subtasks=False).start()
-    local.client.announce_run(local.run_id)
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=target, args=(local.run_id,), daemon=True) for target in targets]
-    try:
-        for process in processes:
-            process.start()
-        yield local
-    finally:
-        local.close()
-        for process in processes:
-            process.join(10)
-            if process.is_alive():
-                process.kill()

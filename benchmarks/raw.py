@@ -12,7 +12,8 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from penstock.schemas.frames import pack, unpack
 

@@ -19,8 +19,11 @@ READY_S = 120.0
 
 @contextmanager
 def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], object]]) -> Iterator[CoordinatorService]:
-    """As :func:`benchmarks.job.hosted`, without what a local job puts between a coordinator and its log for tests: that
-    would be measured too. In the end the job is stopped."""
+    """The job's coordinators run here, over plain Kafka; in the end the job is stopped.
+
+    Each target runs in a process of its own, given the run's id, as long as that. What it holds travels to its process,
+    so it holds a job without coordinators.
+    """
     transport, run = KafkaTransport(bootstrap), uuid.uuid4().hex
     client = JobClient(transport, job.name, job.prefix)
     transport.create_topics(job.settings.topic_specs)

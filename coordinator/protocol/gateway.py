@@ -17,7 +17,6 @@ from __future__ import annotations
 from ...schemas.events import EventFrame
 from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 
-
 LOOSE_FRAMES_MAX = 256
 """So many frames a gateway takes before it joins them."""
 
