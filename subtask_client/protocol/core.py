@@ -47,10 +47,6 @@ from .phases import TRANSITIONS, Phase, Turn
 from .reading import Dropped
 from .running import Running
 
-_REPORT_EVENTS = 2_000
-"""After so many events the coordinator is told that they are handled: senders that wait for it need not see them all
-handled before they go on."""
-
 
 class SubtaskCore:
     """One instance of a subtask: ``handle(input)`` gives the effects to perform, in order."""
@@ -326,9 +322,7 @@ class SubtaskCore:
         assert running.handling is not None
         running.reading.advance(*running.handling)
         running.handling = None
-        if running.handled_through() - running.reported_through < _REPORT_EVENTS:
-            return []
-        return [running.heartbeat(on.HeartbeatDue(False, "handling events", 0))]
+        return []
 
     def _on_unreadable(self, offset: int) -> list[Effect]:
         if self.looking is not None and offset >= self.position:
@@ -370,7 +364,7 @@ class SubtaskCore:
         if running is None:
             return hello.repeat(self) if dry and self.hello_failed else []
         effects = running.flush()
-        if running.handled_through() > running.reported_through:
+        if dry and running.handled_through() > running.reported_through:
             effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
         return effects
 
