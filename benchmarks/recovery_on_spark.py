@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import time
 import uuid
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
-
 from penstock.spark_integration import local_session, run
 
+from .dying_task import die
 from .figures import Figure, Goal, Setting
 from .recovery import fed_job, quantiles, recovery
-from .recovery_job import Ends, Feeder, end
+from .recovery_job import Ends, Feeder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +23,7 @@ KILLS = 5
 """In each turn."""
 TURNS = 2
 """Of each side, as often as is to be repeated."""
-_LIVES_S = 0.3
+LIVES_S = 0.3
 """For how long a task of the bare job is there before it is killed."""
 GOAL = Goal("<= Spark's own + 50 ms", "difference", at_most=50)
 WHAT = (
@@ -61,20 +58,9 @@ def relaunches(spark: SparkSession, kills: int) -> list[float]:
     """Milliseconds from each end of the one task of a job to the beginning of its next attempt."""
     with tempfile.TemporaryDirectory() as folder:
         notes = Path(folder)
-        spark.sparkContext.parallelize([0], 1).mapPartitions(partial(_die, notes, kills)).collect()
+        spark.sparkContext.parallelize([0], 1).mapPartitions(partial(die, notes, kills, LIVES_S)).collect()
 
         def moment(what: str, number: int) -> float:
             return float((notes / f"{what}-{number}").read_text())
 
         return [1000 * (moment("began", n + 1) - moment("ended", n)) for n in range(kills)]
-
-
-def _die(notes: Path, kills: int, messages: Iterator[int]) -> Iterator[None]:
-    context = TaskContext.get()
-    assert context is not None
-    number = context.attemptNumber()
-    (notes / f"began-{number}").write_text(repr(time.monotonic()))
-    time.sleep(_LIVES_S)
-    if number < kills:
-        end(Ends.KILL, notes / f"ended-{number}")
-    yield from ()

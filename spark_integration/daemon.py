@@ -15,6 +15,7 @@ import zipimport
 import pyspark.worker  # noqa: F401  # what every worker runs
 from pyspark.daemon import manager
 
+from .. import job  # noqa: F401  # what a user's file names, both sides with it
 from ..schemas import codec
 from . import task  # noqa: F401  # the subtask client, confluent-kafka and fastavro with it
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -97,6 +98,8 @@ def run_partition(plan: TaskPlan, operator: str, index: int, messages: Iterator[
     rows = _rows(plan, subtask, messages)
     try:
         yield run_subtask(plan, subtask, rows)
+        if rows is None:
+            deque(messages, 0)  # read to its end, or Spark would not use the worker again
     finally:
         if rows is not None:
             rows.close()
@@ -128,9 +131,12 @@ def _run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None, con
     name = TaskName(context.taskAttemptId(), context.stageId(), context.partitionId())
     parts = _load(plan, subtask)
     transport = KafkaTransport.from_config(plan.kafka)
-    try:
+
+    def check_rights() -> None:
         with suppress(BrokerUnreachable):  # the subtask waits for it
             require_rights(plan.settings, transport, [Role.SUBTASK], RIGHTS_TIMEOUT_S)
+
+    try:
         outcome = SubtaskRuntime(
             plan.settings,
             subtask,
@@ -144,7 +150,7 @@ def _run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None, con
             input_codecs=parts.input_codecs,
             keys=parts.keys,
             rows=rows,
-        ).run()
+        ).run(check_rights)
     except EndsTask as ends:
         raise ends.error from None
     finally:

@@ -48,6 +48,12 @@ class Outgoing:
         self._unsettled_bytes = 0
         self.failure: str | None = None
 
+    def open(self) -> None:
+        """Has the writer connect; the first record finds it connected."""
+        with self._state:
+            if self._writer is None:
+                self._writer = self._transport.writer()
+
     def write(self, record: AcksRecord, then: Then | None = None) -> None:
         """To the coordinator."""
         self._write(self._partition, record, then)

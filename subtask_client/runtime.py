@@ -164,16 +164,18 @@ class SubtaskRuntime:
         self._marker_read: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
-    def run(self) -> SubtaskOutcome:
-        """Blocks until the subtask has been stopped or has finished for good.
+    def run(self, check: Callable[[], None] = lambda: None) -> SubtaskOutcome:
+        """Blocks until the subtask has been stopped or has finished for good; calls ``check`` first, while it connects.
 
-        Raises :class:`Superseded` when a newer attempt runs, :class:`StartTimeout` when no coordinator answers within
-        ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`, and whatever user code or
-        its rows raise that is no ``Exception`` (KeyboardInterrupt, SystemExit, EndsTask). The user's object is closed
-        in every case.
+        Raises what ``check`` does, :class:`Superseded` when a newer attempt runs, :class:`StartTimeout` when no
+        coordinator answers within ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`,
+        and whatever user code or its rows raise that is no ``Exception`` (KeyboardInterrupt, SystemExit, EndsTask). The
+        user's object is closed in every case.
         """
         self._pulse.start()
         try:
+            self._outgoing.open()
+            check()
             self._drive(on.InstanceStarted())
             while self._departure is None:
                 self._turn()
@@ -182,12 +184,10 @@ class SubtaskRuntime:
         assert self._departure is not None
         reason = self._departure.reason
         match self._departure.departure:
-            case Departure.STOPPED:
+            case Departure.STOPPED | Departure.REFUSED:
                 return SubtaskOutcome(Ending.STOPPED, reason)
             case Departure.FINISHED:
                 return SubtaskOutcome(Ending.FINISHED, reason)
-            case Departure.REFUSED:
-                return SubtaskOutcome(Ending.STOPPED, reason)
             case Departure.SUPERSEDED:
                 raise Superseded(reason)
             case Departure.NO_START:

@@ -104,12 +104,13 @@ class KafkaTransport:
         return None if sizes is None else {name: sizes[name] for name in names if name in sizes}
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
-        reader = KafkaReader(self._config, positions)
-        if not reader.finds_all(_LOOK_TIMEOUT_S):
-            reader.close()
-            self._admin.require(positions, _EXISTS_TIMEOUT_S)  # which says what is missing, or waits for an answer
+        if not self._admin.is_made:
             reader = KafkaReader(self._config, positions)
-        return reader
+            if reader.finds_all(_LOOK_TIMEOUT_S):
+                return reader
+            reader.close()
+        self._admin.require(positions, _EXISTS_TIMEOUT_S)  # which says what is missing, or waits for an answer
+        return KafkaReader(self._config, positions)
 
     def writer(self) -> Writer:
         return KafkaWriter(self._config)

@@ -83,6 +83,11 @@ class KafkaAdmin:
         # Frees the client that was replaced last: that may wait for a name server, and no question shall.
         self._freeing: threading.Thread | None = None
 
+    @property
+    def is_made(self) -> bool:
+        """Whether it has been asked before, and so is connected most likely."""
+        return self._made is not None
+
     def check(self, timeout_s: float) -> str:
         metadata = self._call(
             "asking for the cluster", timeout_s, lambda left: self._client().list_topics(timeout=left)

@@ -223,8 +223,9 @@ librdkafka_logger = logging.getLogger("penstock.transport.kafka.librdkafka")
 def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int | bool) -> dict[str, Any]:
     """Settings of one handle: our defaults, the user's, then those that the protocol depends on (``a_b`` for a.b)."""
     defaults: dict[str, Any] = {
-        # Recovery after an outage should take as long as the broker takes, not as long as we have been waiting.
-        "reconnect.backoff.ms": 50,
+        # Recovery after an outage should take as long as the broker takes, not as long as we have been waiting. And a
+        # new client waits half of the first one between connecting to the address given and to the broker it names.
+        "reconnect.backoff.ms": 20,
         "reconnect.backoff.max.ms": 500,
         "retry.backoff.ms": 50,
         "retry.backoff.max.ms": 500,

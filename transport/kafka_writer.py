@@ -30,7 +30,7 @@ from .ports import RECORD_OVERHEAD_BYTES, OnOutcome, Partition
 
 logger = logging.getLogger("penstock.transport.kafka")
 
-_CONNECT_TIMEOUT_S = 3.0
+_CONNECT_TIMEOUT_S, _CONNECT_AGAIN_S = 3.0, 0.05
 _SERVE_S = 0.2
 _QUEUE_KBYTES = 1_048_576
 _QUEUE_RECORDS = 10_000_000
@@ -77,10 +77,6 @@ class KafkaWriter:
         settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
         settings.setdefault("queue.buffering.max.messages", _QUEUE_RECORDS)
         self._producer = make_client(ProducerHandle, config, settings)
-        with contextlib.suppress(KafkaException):
-            # Connects first: the first append would otherwise wait half a second for its producer id. With the broker
-            # away the records wait in the queue, as they would later on.
-            self._producer.list_topics(timeout=_CONNECT_TIMEOUT_S)
         # Held while a record is queued, so that _pending has the order of the calls.
         self._order = threading.Lock()
         self._pending: deque[_Append] = deque()
@@ -161,7 +157,24 @@ class KafkaWriter:
 
     # What follows runs in the writer's thread, except _fail.
 
+    def _connect(self) -> None:
+        """Has the client ask for its producer id, which it would otherwise look for half a second later.
+
+        It looks for a broker to ask whenever it hears of the cluster. What it hears first makes it leave the connection
+        that it heard it by, and there may be none then: the second answer finds one. With the broker away the records
+        wait in the queue, as they would later on.
+        """
+        heard, until = 0, time.monotonic() + _CONNECT_TIMEOUT_S
+        while heard < 2 and time.monotonic() < until and self._failure is None and not self._closing:
+            try:
+                self._producer.list_topics(timeout=_SERVE_S)
+                heard += 1
+            except KafkaException:
+                with self._state:
+                    self._state.wait(_CONNECT_AGAIN_S)
+
     def _serve(self) -> None:
+        self._connect()
         while True:
             try:
                 self._producer.poll(_SERVE_S)

@@ -1,0 +1,81 @@
+"""A writer connects beside whoever makes it, and so that its client has a producer id when the first record comes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from penstock.schemas.errors import AppendFailed
+from penstock.transport import Partition, kafka_writer
+from penstock.transport.kafka import KafkaConfig
+from penstock.transport.kafka_writer import KafkaWriter
+
+DEADLINE_S = 20.0
+ONE = Partition("penstock.job.acks", 0)
+
+
+class Client:
+    """A producer that answers questions about the cluster only when ``answers`` lets it, and takes no record."""
+
+    def __init__(self, answers: Callable[[], object]) -> None:
+        self.answers = answers
+        self.asked = 0
+        self.served = threading.Event()
+        self.produced = 0
+
+    def list_topics(self, timeout: float) -> None:
+        self.asked += 1
+        self.answers()
+
+    def poll(self, timeout: float) -> int:
+        self.served.set()
+        return 0
+
+    def produce(self, *_: object) -> None:
+        self.produced += 1
+
+    def purge(self, **_: object) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def writer_of(client: Client, monkeypatch: pytest.MonkeyPatch) -> KafkaWriter:
+    monkeypatch.setattr(kafka_writer, "make_client", lambda *_: client)
+    return KafkaWriter(KafkaConfig("127.0.0.1:9"))
+
+
+def test_two_answers_are_waited_for_before_reports_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(lambda: None)
+    writer = writer_of(client, monkeypatch)
+    assert client.served.wait(DEADLINE_S)
+    assert client.asked == 2
+    writer.close(0.0)
+
+
+def test_nobody_who_appends_waits_for_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered = threading.Event()
+    client = Client(lambda: answered.wait(DEADLINE_S))
+    writer = writer_of(client, monkeypatch)
+    outcomes: list[Exception | None] = []
+    writer.append(ONE, b"first", on_outcome=lambda _, error: outcomes.append(error))
+    assert client.produced == 1
+    assert not client.served.is_set()
+    answered.set()
+    writer.close(0.0)
+    assert [type(error) for error in outcomes] == [AppendFailed]  # closed before the broker had answered
+
+
+def test_a_writer_without_a_broker_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(kafka_writer, "_CONNECT_TIMEOUT_S", 10 * DEADLINE_S)
+    client = Client(nobody)
+    writer = writer_of(client, monkeypatch)
+    closed = threading.Thread(target=writer.close, args=(0.0,), daemon=True)
+    closed.start()
+    closed.join(DEADLINE_S)
+    assert not closed.is_alive()
