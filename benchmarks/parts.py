@@ -32,7 +32,7 @@ class Part:
 PARTS = {
     "events": Part("events", 300),
     "latency": Part("latency", 120),
-    "checkpoints": Part("checkpoints", 420),
+    "checkpoints": Part("checkpoints", 600),
     "held": Part("held", 180),
     "memory": Part("memory", 300),
     "channels": Part("data_channels", 300),

@@ -106,6 +106,7 @@ class CoordinatorRuntime:
         self._leaving = threading.Event()
         self._before: opening.Seen | None = None
         self._event_partitions = opening.event_partitions(settings)
+        self._encoded_last: tuple[EventsRecord | None, bytes] = None, b""
         self._data_partitions = opening.data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
@@ -340,7 +341,7 @@ class CoordinatorRuntime:
             self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
-        partition, epoch = opening.event_partition(self.settings, subtask), self._core.job.history.epoch
+        partition, epoch = Partition(self._topics.events(subtask.operator), subtask.index), self._core.job.history.epoch
         size = _FRAME_COST_BYTES + len(record.payload) if isinstance(record, EventFrame) else 0
         attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
         life = self._logs.events_life
@@ -355,9 +356,17 @@ class CoordinatorRuntime:
                 self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
 
         try:
-            self._logs.events.append(partition, encode(record), f"{subtask.index}:{attempt}".encode(), taken)
+            self._logs.events.append(partition, self._encoded(record), f"{subtask.index}:{attempt}".encode(), taken)
         except TransportError as error:
             taken(None, error)
+
+    def _encoded(self, record: EventsRecord) -> bytes:
+        """Every subtask is sent the same notice, and most are sent the same marker: it is encoded once."""
+        if isinstance(record, EventFrame):
+            return encode(record)
+        if record != self._encoded_last[0]:
+            self._encoded_last = record, encode(record)
+        return self._encoded_last[1]
 
     def _append_failed(self, life: int, failed: inputs.AppendFailed, error: Exception) -> None:
         """A writer fails with all that it had queued at once: it is replaced once, unless it may not write at all."""

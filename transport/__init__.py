@@ -26,6 +26,7 @@ from .state_storage import StateStorage
 
 if TYPE_CHECKING:
     from .kafka import KafkaConfig, KafkaTransport
+    from .kafka_shared import SharedKafkaTransport
 
 __all__ = [
     "Election",
@@ -40,6 +41,7 @@ __all__ = [
     "OnOutcome",
     "Partition",
     "Reader",
+    "SharedKafkaTransport",
     "StateStorage",
     "TopicFacts",
     "TopicInfo",
@@ -54,4 +56,8 @@ def __getattr__(name: str) -> Any:
         from . import kafka
 
         return getattr(kafka, name)
+    if name == "SharedKafkaTransport":
+        from . import kafka_shared
+
+        return kafka_shared.SharedKafkaTransport
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
