@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import random
 import tempfile
 import time
@@ -16,11 +15,11 @@ from pathlib import Path
 from penstock import CheckpointSettings, Job, RestartStrategy
 from penstock.schemas.ids import SubtaskId
 from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaTransport
 
 from .figures import Figure, Goal, Setting, quantile
-from .recovery_job import DEADLINE_S, Ends, Feeder, Fragile, moment
+from .recovery_job import Ends, Feeder, Fragile, moment
+from .service import coordinated
 
 FAILURES = 30
 CHECKPOINTS_S = 0.25
@@ -81,20 +80,10 @@ def failing(bootstrap: str) -> Iterator[tuple[Feeder, Path]]:
     feeder, name = Feeder(), f"bench-{uuid.uuid4().hex[:12]}"
     with tempfile.TemporaryDirectory() as folder:
         ends = Path(folder)
-        local = LocalJob(fed_job(name, ends, feeder), KafkaTransport(bootstrap), subtasks=False).start()
-        local.client.announce_run(local.run_id)
-        subtask = multiprocessing.get_context("spawn").Process(
-            target=_run_subtask, args=(name, ends, bootstrap, local.run_id), daemon=True
-        )
-        try:
-            subtask.start()
+        target = partial(_run_subtask, name, ends, bootstrap)
+        with coordinated(fed_job(name, ends, feeder), bootstrap, [target]):
             feeder.wait_until_ready()
             yield feeder, ends
-            local.client.stop(timeout_s=DEADLINE_S)
-        finally:
-            local.close()
-            subtask.join(10)
-            subtask.kill()
 
 
 def _run_subtask(name: str, ends: Path, bootstrap: str, run: str) -> None:
