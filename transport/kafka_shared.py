@@ -19,7 +19,7 @@ from functools import partial
 
 from ..schemas.errors import AppendFailed, NotAuthorized, TopicMissing, TransportError
 from .kafka import KafkaTransport
-from .kafka_client import KafkaConfig
+from .kafka_client import KafkaConfig, OwnProcess
 from .kafka_reader import KafkaReader
 from .kafka_writer import KafkaWriter
 from .ports import LogRecord, OffsetRange, OnOutcome, Partition, Reader, Writer, checked_positions
@@ -94,6 +94,7 @@ class _Feeder:
     """The thread that the consumer belongs to. It ends with the last part."""
 
     def __init__(self, config: KafkaConfig, positions: Mapping[Partition, int]) -> None:
+        self.process = OwnProcess()
         self.reader = KafkaReader(config, positions, grows=True)
         for partition in positions:
             self.reader.pause(partition)
@@ -120,6 +121,7 @@ class _Feeder:
 
     def tell(self, order: Callable[[], None]) -> None:
         """Has the feeder do something with its consumer, behind everything it was told before."""
+        self.process.check("this reader")
         self._orders.append(order)
 
     def leave(self, part: ReaderPart) -> None:
@@ -189,6 +191,7 @@ class ReaderPart:
         self._closed = False
 
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
+        self._feeder.process.check("this reader")
         with self._changed:
             self._changed.wait_for(lambda: self._records or self._errors, max(0.0, timeout_s))
             if self._records:

@@ -22,6 +22,7 @@ from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.events import FailoverPolicy
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
+from penstock.transport.kafka_shared import SharedKafkaTransport
 from tests.rounds import rounds
 
 DEADLINE_S = 180.0
@@ -126,13 +127,13 @@ class Listing(penstock.Subtask):
         self.got = list(state)
 
 
-def counting_job(policy: FailoverPolicy, seed: int, finals: dict[str, list[list[int]]], chance: Chance) -> penstock.Job:
+def counting_job(name: str, policy: FailoverPolicy, finals: dict[str, list[list[int]]], chance: Chance) -> penstock.Job:
     class Told(Counting):
         def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
             finals[self.name] = [list(told) for told in self.told]
 
     job = penstock.Job(
-        f"soak-{policy.value}-{seed}",
+        name,
         checkpoint=penstock.CheckpointSettings(interval=0.01, timeout=5.0),
         restart=penstock.RestartStrategy(budget=1000),
         heartbeat_interval=0.1,
@@ -166,15 +167,20 @@ def states(running: LocalJob) -> dict[str, list[list[int]]]:
 @pytest.mark.kafka
 @pytest.mark.soak
 @pytest.mark.parametrize("policy", [FailoverPolicy.REPLAY, FailoverPolicy.GLOBAL])
+@pytest.mark.parametrize("clients", [KafkaTransport, SharedKafkaTransport])
 @pytest.mark.parametrize("seed", rounds())
 def test_lists_are_exact_whatever_fails(
-    kafka_broker: EmbeddedBroker, policy: FailoverPolicy, seed: int, record_property: Callable[[str, object], None]
+    kafka_broker: EmbeddedBroker,
+    policy: FailoverPolicy,
+    clients: type[KafkaTransport],
+    seed: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
-    """G1, G2, G3, G4; section 11."""
+    """G1, G2, G3, G4; section 11. With clients of their own, and with one consumer and one producer for all."""
     chance = Chance(seed)
     finals: dict[str, list[list[int]]] = {}
-    job = counting_job(policy, seed, finals, chance)
-    transport = KafkaTransport(kafka_broker.bootstrap)
+    job = counting_job(f"soak-{policy.value}-{clients.__name__.lower()}-{seed}", policy, finals, chance)
+    transport = clients(kafka_broker.bootstrap)
     options = CoordinatorOptions(status_interval_s=0.02)
     with LocalJob(job, transport, options) as first:
         first.wait_for(lambda s: min(s.checkpoints_completed, s.failovers_region + s.failovers_global) > 0, DEADLINE_S)
