@@ -28,10 +28,11 @@ def _answer(bootstrap: str, there: str, back: str, partitions: range, out: Conne
         producer.poll(0)
 
 
-def raw_rounds(bootstrap: str, hosted: list[range], rounds: int, size: int) -> list[float]:
+def raw_rounds(bootstrap: str, hosted: list[range], rounds: int, size: int, within_s: float) -> list[float]:
     """Seconds of each round: from before the first of N records is produced to the last of N answers consumed.
 
-    ``hosted``: the partitions that each process reads with one consumer and answers with one producer.
+    ``hosted``: the partitions that each process reads with one consumer and answers with one producer. Of ``rounds``
+    there are fewer where they do not fit into ``within_s`` seconds.
     """
     count = sum(map(len, hosted))
     there, back = create_topic(bootstrap, count), create_topic(bootstrap, 1)
@@ -40,7 +41,8 @@ def raw_rounds(bootstrap: str, hosted: list[range], rounds: int, size: int) -> l
         answering.add(_answer, bootstrap, there, back, partitions)
     answering.wait()
     consumer, producer = consumer_of(bootstrap, back, [0]), producer_of(bootstrap, there)
-    for _ in range(WARM_UP + rounds):
+    ends = time.monotonic() + within_s
+    while len(taken) < WARM_UP + rounds and (len(taken) <= WARM_UP or time.monotonic() < ends):
         began = time.monotonic()
         for partition in range(count):
             producer.produce(there, payload, partition=partition)
