@@ -54,7 +54,8 @@ def test_only_those_under_the_prefix_and_none_whose_name_begins_alike(transport:
 def test_of_a_status_that_may_not_be_read_nobody_says_that_there_is_none(
     transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    create(transport, "flights")
+    settings = create(transport, "flights")
+    transport.writer().append(Partition(settings.topics.status, 0), b"whatever it says")
 
     def refused(*_: object) -> None:
         raise NotAuthorized("this user lacks the right Read")
