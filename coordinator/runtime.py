@@ -210,14 +210,15 @@ class CoordinatorRuntime:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
         if isinstance(event, inputs.AckRead):
             event = self._other_lives.without(event, self._core.job.history.epoch)
-        self._perform_all(self._core.handle(event, time.monotonic()))
+        self._decide(event)
         while self._raised and self._outcome is None:
-            self._perform_all(self._core.handle(self._raised.popleft(), time.monotonic()))
-        if self.settings.batches and (epoch := self._core.job.epoch) is not None:
-            self._mailbox.note_held(epoch.held_bytes)
+            self._decide(self._raised.popleft())
 
-    def _perform_all(self, decided: list[effects.Effect]) -> None:
-        """Lets go of each that is done: frames that gateways release are in the client's queue from then on."""
+    def _decide(self, event: inputs.Input) -> None:
+        """Lets go of each effect that is done: frames that gateways release are in the client's queue from then on."""
+        decided = self._core.handle(event, time.monotonic())
+        if self.settings.batches and (epoch := self._core.job.epoch) is not None:
+            self._mailbox.note_held(epoch.held_bytes)  # first: who is told of a decision may send at once
         decided.reverse()
         while decided:
             self._perform(decided.pop())
@@ -297,7 +298,7 @@ class CoordinatorRuntime:
             case effects.CollectOrphans():
                 self._workers.submit(_logged, collect_orphans, self._storage, effect, self._owner)
             case effects.Redistribute():
-                self._perform_all(self._core.handle(self._redistribution.perform(effect), time.monotonic()))
+                self._decide(self._redistribution.perform(effect))
             case effects.Truncate():
                 self._truncation.want(effect)
             case effects.KillTask():
@@ -393,14 +394,14 @@ class CoordinatorRuntime:
                 ends[self._acks].end,
                 {partition: ends[at].end for partition, at in self._data_partitions.items()},
             )
-        self._perform_all(self._core.handle(committed, time.monotonic()))
+        self._decide(committed)
 
     def _reread(self, begin: int, end: int) -> None:
         self._tell_status()  # whoever waits for a silent coordinator must hear of one that has much to read
         for offset, record in acks_reader.read_range(self._transport, self._acks, begin, end, self.options.deadline_s):
             self._tell_status()
             self._core.handle(inputs.Reread(offset, record), time.monotonic())
-        self._perform_all(self._core.handle(inputs.RereadEnd(), time.monotonic()))
+        self._decide(inputs.RereadEnd())
 
     def _look_at_ends(self, effect: effects.LookAtEnds, events: Writer) -> None:
         """Behind the outcome of everything appended; what failed has been posted by then, ahead of this."""

@@ -112,7 +112,7 @@ def run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None = Non
     began = time.monotonic()
     try:
         return _run_subtask(plan, subtask, rows, context)
-    except Exception:
+    except (Exception, SystemExit):
         time.sleep(pause_before_retry(context.attemptNumber(), time.monotonic() - began))
         raise
 

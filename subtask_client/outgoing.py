@@ -41,6 +41,9 @@ class Outgoing:
         self._transport, self._partition, self._subtask = transport, partition, subtask
         self._gives_up = gives_up
         self._bytes_max, self._room_timeout_s = unsettled_bytes_max, room_timeout_s
+        self._opening = threading.Lock()
+        """Held while a writer is made, and not ``_state``, which outcomes need: a transport may wait for the outcomes
+        of a writer that has failed before it gives another one."""
         self._state = threading.Condition()
         self._writer: Writer | None = None
         self._life = 0
@@ -50,9 +53,21 @@ class Outgoing:
 
     def open(self) -> None:
         """Has the writer connect; the first record finds it connected."""
-        with self._state:
-            if self._writer is None:
-                self._writer = self._transport.writer()
+        self._writer_of(self._life)
+
+    def _writer_of(self, life: int) -> Writer | None:
+        """The writer of that life, made if it is the first to need it; None where that life is over."""
+        with self._opening:
+            with self._state:
+                if life != self._life or self._writer is not None:
+                    return self._writer if life == self._life else None
+            made = self._transport.writer()
+            with self._state:
+                if life == self._life:
+                    self._writer = made
+                    return made
+        made.close(0.0)
+        return None
 
     def write(self, record: AcksRecord, then: Then | None = None) -> None:
         """To the coordinator."""
@@ -66,15 +81,12 @@ class Outgoing:
         value = encode(record)
         size = len(value) + RECORD_COST_BYTES
         with self._state:
-            if self.failure is not None:
-                life = -1
-            else:
-                life = self._life
+            takes, life, writer = self.failure is None, self._life, self._writer
+            if takes:
                 self._unsettled_bytes += size
-                if self._writer is None:
-                    self._writer = self._transport.writer()
-                writer = self._writer
-        if life < 0:
+        if takes and writer is None:
+            writer = self._writer_of(life)
+        if not takes or writer is None:
             if then is not None:
                 then(None)
             return

@@ -83,10 +83,12 @@ class KafkaReader:
         # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
         settings.setdefault("fetch.queue.backoff.ms", 10)
         settings.setdefault("fetch.error.backoff.ms", 100)
-        self._settings = settings
+        self._settings, self._wait_s = settings, float(settings["fetch.wait.max.ms"]) / 1_000
         self._consumer = make_client(ConsumerHandle, config, settings)
         self._resting: tuple[ConsumerHandle, float] | None = None
         """The client before this one, without partitions; until that monotonic second a fetch of its may be waiting."""
+        self._paused_until = 0.0
+        """Until that monotonic second a fetch from before the last pause may be waiting."""
         self._closed = False
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
 
@@ -217,10 +219,10 @@ class KafkaReader:
             return  # what was fetched ahead begins there
         self._failures.pop(partition, None)
         self._stopped -= {partition, None}
-        if before == _PAUSED:
-            self._consumer.incremental_assign([TopicPartition(*partition, offset)])
-        elif self._takes_turns:
+        if self._takes_turns and (before != _PAUSED or time.monotonic() < self._paused_until):
             self._begin_by_another(partition, offset)
+        elif before == _PAUSED:
+            self._consumer.incremental_assign([TopicPartition(*partition, offset)])
         else:
             self._begin_at(partition, offset)
 
@@ -228,7 +230,7 @@ class KafkaReader:
         """Has another client fetch from ``offset``: this one waits first for what it is fetching, and it may be long
         until there is something. They take turns, so that only the first seek needs to connect."""
         former, now = self._consumer, time.monotonic()
-        rested, self._resting = self._resting, (former, now + float(self._settings["fetch.wait.max.ms"]) / 1_000)
+        rested, self._resting = self._resting, (former, now + self._wait_s)
         if rested is not None and now < rested[1]:
             rested[0].close()
             rested = None
@@ -262,6 +264,7 @@ class KafkaReader:
             raise ValueError(f"this reader does not read {partition}")
         if self._next[partition] != _PAUSED:
             self._next[partition] = _PAUSED
+            self._paused_until = time.monotonic() + self._wait_s
             self._failures.pop(partition, None)
             self._consumer.incremental_unassign([TopicPartition(*partition)])
 

@@ -161,7 +161,8 @@ class _Feeder:
                 part.fail(partition, error)
             return
         said = str(error)
-        meant = {part for p, part in self._parts.items() if p.topic in said} or set(self._parts.values())
+        with self._lock:  # others may be joining
+            meant = {part for p, part in self._parts.items() if p.topic in said} or set(self._parts.values())
         for part in meant:
             part.fail(None, error)
 
@@ -169,7 +170,7 @@ class _Feeder:
         with self._lock:
             self.ended = True
         for part in set(self._parts.values()):
-            part.fail(None, error)
+            part.break_off(error)
 
 
 class ReaderPart:
@@ -184,6 +185,10 @@ class ReaderPart:
         self._next: dict[Partition, int] = {}
         """Behind what was given of each partition."""
         self._errors: dict[Partition | None, Exception] = {}
+        self._ahead = 0
+        """So many records come before the first error: those that waited when it was noted."""
+        self._broken: Exception | None = None
+        """Why nothing will ever come again."""
         self._unobeyed: Counter[Partition] = Counter()
         """Seeks and pauses that the feeder has not come to: what it gives until then is void."""
         self._given_back: set[Partition] = set()
@@ -193,21 +198,28 @@ class ReaderPart:
     def poll(self, timeout_s: float, records_max: int = 1_000) -> list[LogRecord]:
         self._feeder.process.check("this reader")
         with self._changed:
-            self._changed.wait_for(lambda: self._records or self._errors, max(0.0, timeout_s))
-            if self._records:
-                return self._taken(records_max)
+            self._changed.wait_for(lambda: self._records or self._errors or self._broken, max(0.0, timeout_s))
+            if (count := self._ahead if self._errors else len(self._records)) > 0:
+                return self._taken(min(records_max, count))
             if self._errors:
                 raise self._errors.pop(next(iter(self._errors)))
+            if self._broken is not None:
+                raise self._broken
             return []
 
-    def _taken(self, records_max: int) -> list[LogRecord]:
-        taken = [self._records.popleft() for _ in range(min(records_max, len(self._records)))]
+    def _taken(self, count: int) -> list[LogRecord]:
+        taken = [self._records.popleft() for _ in range(count)]
+        self._ahead = max(0, self._ahead - count)
         self._bytes -= sum(map(_cost, taken))
+        self._fetch_again()
+        return taken
+
+    def _fetch_again(self) -> None:
+        """To be called wherever there may be less waiting than before: nothing else begins what was given back."""
         if self._given_back and self._bytes <= WAITING_BYTES_MAX // 2:
             for partition in self._given_back:
                 self._order(partition, partial(self._seek_now, partition, self._next[partition]))
             self._given_back.clear()
-        return taken
 
     def seek(self, partition: Partition, offset: int) -> None:
         checked_positions({partition: offset})
@@ -227,7 +239,9 @@ class ReaderPart:
         self._errors.pop(partition, None)
         if any(record.partition == partition for record in self._records):
             self._records = deque(record for record in self._records if record.partition != partition)
+            self._ahead = min(self._ahead, len(self._records))
             self._bytes = sum(map(_cost, self._records))
+            self._fetch_again()
 
     def _order(self, partition: Partition, order: Callable[[], None]) -> None:
         self._unobeyed[partition] += 1
@@ -239,6 +253,7 @@ class ReaderPart:
                 return
             self._closed = True
             self._records.clear()
+            self._ahead = 0
         self._feeder.tell(partial(self._feeder.leave, self))
 
     # What follows runs in the feeder's thread.
@@ -270,8 +285,15 @@ class ReaderPart:
     def fail(self, partition: Partition | None, error: Exception) -> None:
         with self._changed:
             if partition is None or not self._unobeyed[partition]:
+                if not self._errors:
+                    self._ahead = len(self._records)
                 self._errors[partition] = error
                 self._changed.notify()
+
+    def break_off(self, error: Exception) -> None:
+        with self._changed:
+            self._broken = error
+            self._changed.notify()
 
 
 def _cost(record: LogRecord) -> int:
@@ -348,7 +370,8 @@ class WriterPart:
                 return
             self._closed = True
             left, self._pending = self._pending, deque()
-            if not self._producer.writer.is_its_thread:
+        if not self._producer.writer.is_its_thread:
+            with self._state:  # and not _order, which who is just being told may want
                 self._state.wait_for(lambda: not self._calling)
         failure = AppendFailed("the writer was closed before the broker had answered")
         for on_outcome in left:
@@ -363,9 +386,11 @@ class WriterPart:
                 return
             on_outcome = self._pending.popleft()
             self._calling = True
-        if on_outcome is not None:
-            on_outcome(offset, error)
-        with self._state:
-            self._calling = False
-            self._settled += 1
-            self._state.notify_all()
+        try:
+            if on_outcome is not None:
+                on_outcome(offset, error)
+        finally:
+            with self._state:
+                self._calling = False
+                self._settled += 1
+                self._state.notify_all()

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Generic, TypeVar
 
+from ..schemas.errors import TransportError
+
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -47,12 +49,23 @@ class Together(Generic[K, V]):
         return {subject: round_.answer[subject] for subject in subjects}
 
     def _lead(self, round_: _Round[K, V]) -> None:
-        with self._asking:
-            with self._lock:
-                self._next = None
-            try:
+        """Whatever happens to who leads, the round is over then: others wait for it."""
+        round_.error = TransportError(
+            "the thread that asked for this one, too, was interrupted before it had an answer"
+        )
+        try:
+            with self._asking:
+                self._close(round_)
                 round_.answer = self._ask(round_.subjects)
-            except Exception as error:
-                round_.error = error
-            finally:
-                round_.answered.set()
+            round_.error = None
+        except Exception as error:
+            round_.error = error
+        finally:
+            self._close(round_)
+            round_.answered.set()
+
+    def _close(self, round_: _Round[K, V]) -> None:
+        """Who comes from now on is served by another one."""
+        with self._lock:
+            if self._next is round_:
+                self._next = None

@@ -99,6 +99,22 @@ def test_what_gateways_hold_for_a_batch_is_bounded_by_backpressure() -> None:
         assert writable.wait(PATIENCE_S)
 
 
+def test_who_is_told_that_the_batch_is_committed_may_send_at_once() -> None:
+    """Section 10.5: the decision opens the gateways, and what they held is held no more."""
+    plan, broker = Plan(), MemoryBroker()
+    job = make_job(plan, max_held_bytes=10_000)
+    plan.does["notify_checkpoint_complete"] = lambda *_: plan.gateways[0].send_event(b"b")
+    with coordinating(job, broker), planning(job, broker) as planner:
+        planner.plan(-1)
+        gateway = plan.gateways[0]
+        gateway.send_event(b"a")
+        planned = planner.plan(-1)
+        gateway.send_event(bytes(10_001))
+        assert planner.plan(planned.checkpoint_id).outcome is BatchOutcome.PLANNED
+        assert plan.count("notify_checkpoint_complete") == 1
+        assert plan.count("reset_to_checkpoint") == 0
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_coordinator_that_is_replaced_goes_on_where_spark_stands(stored: bool) -> None:
     plan, broker = Plan(), MemoryBroker()

@@ -176,8 +176,6 @@ class CoordinatorProcess:
         self._decide(event)
         while self.raised and self.blocked is None and self.alive:
             self._decide(self.raised.popleft())
-        if self.world.config.batches and (epoch := self.core.job.epoch) is not None:
-            self.mailbox.note_held(epoch.held_bytes)
         if self.reader is None and self.blocked is None:
             self.reader = self.world.transport.reader({self.world.acks: self.core.job.position})
 
@@ -189,6 +187,8 @@ class CoordinatorProcess:
             self.snapshots_seen.add((event.record.checkpoint_id, event.record.sender.subtask_id))
         decided = self.core.handle(event, self.world.now)
         check_invariants(self.core.job)
+        if self.world.config.batches and (epoch := self.core.job.epoch) is not None:
+            self.mailbox.note_held(epoch.held_bytes)
         self._perform_all(decided)
 
     def _perform_all(self, decided: Iterable[effects.Effect]) -> None:

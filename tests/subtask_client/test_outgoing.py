@@ -127,3 +127,66 @@ def test_small_records_are_bounded_too():
         out.write(RECORD)
     out.wait_for_room()
     assert out.failure is not None and len(transport.writers[0].outcomes) == 100
+
+
+class PatientTransport(SlowTransport):
+    """Gives another writer only when the one before has told all outcomes, as one producer for many does."""
+
+    def writer(self):
+        for before in self.writers:
+            failing = threading.Thread(
+                target=lambda w=before: [settle(None, ValueError("purged")) for settle in w.outcomes]
+            )
+            failing.start()
+            failing.join(DEADLINE_S)
+            assert not failing.is_alive(), "an outcome waits for whoever waits for it"
+        return super().writer()
+
+
+class HeldClosing(SlowWriter):
+    """Its closing takes until it is told to end."""
+
+    def __init__(self):
+        super().__init__()
+        self.closing, self.may_close = threading.Event(), threading.Event()
+
+    def close(self, timeout_s=5.0):
+        self.closing.set()
+        assert self.may_close.wait(DEADLINE_S)
+
+
+def test_a_heartbeat_while_the_writer_is_replaced_keeps_no_outcome_from_being_told():
+    transport = PatientTransport()
+    out = Outgoing(transport, Partition("acks", 0), "reader/0", gives_up=lambda: False)
+    transport.writers.append(HeldClosing())
+    out._writer = old = transport.writers[0]
+    out.write(RECORD)
+    replacing = threading.Thread(target=out.replace)
+    replacing.start()
+    assert old.closing.wait(DEADLINE_S)
+    offsets = []
+    out.write(RECORD, offsets.append)
+    transport.writers[1].outcomes[0](7, None)
+    old.may_close.set()
+    replacing.join(DEADLINE_S)
+    assert (offsets, out.failure) == ([7], None)
+
+
+def test_a_writer_that_comes_when_it_is_wanted_no_more_is_closed_and_takes_nothing():
+    _, out = outgoing()
+
+    class Late(SlowTransport):
+        def writer(self):
+            made = super().writer()
+            if len(self.writers) == 1:
+                out.replace()
+            return made
+
+    out._transport = late = Late()
+    offsets = []
+    out.write(RECORD, offsets.append)
+    assert offsets == [None]
+    assert (late.writers[0].closed, late.writers[0].outcomes) == (True, [])
+    out.write(RECORD, offsets.append)
+    late.writers[1].outcomes[0](3, None)
+    assert offsets == [None, 3]

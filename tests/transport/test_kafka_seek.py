@@ -40,6 +40,9 @@ def test_a_seek_waits_for_no_fetch_that_is_under_way(kafka_broker: EmbeddedBroke
             read += [record.offset for record in records]
         assert read == list(range(offset, 10))
         assert reader.poll(0.1) == []  # by now the next fetch waits
+    reader.pause(partition)
+    reader.seek(partition, 4)
+    assert [record.offset for record in reader.poll(30)][:1] == [4]
     reader.close()
     transport.close()
 
@@ -57,6 +60,12 @@ class Client:
         self.assigned += 1
 
     def unassign(self) -> None:
+        self.at = None
+
+    def incremental_assign(self, positions: list[TopicPartition]) -> None:
+        self.assign(positions)
+
+    def incremental_unassign(self, positions: list[TopicPartition]) -> None:
         self.at = None
 
     def get_watermark_offsets(self, position: TopicPartition, timeout: float) -> tuple[int, int]:
@@ -131,3 +140,14 @@ def test_a_seek_to_where_it_has_failed_begins_anew(clients: list[Client], clock:
         reader.poll(0.0)
     reader.seek(ONE, 5)
     assert [client.at for client in clients] == [None, 5]
+
+
+@pytest.mark.parametrize("paused_s", [0.0, FETCH_WAIT_S / 2, FETCH_WAIT_S])
+def test_behind_a_pause_another_client_begins_while_a_fetch_may_be_waiting(
+    clients: list[Client], clock: Clock, paused_s: float
+) -> None:
+    reader = reader_of_one()
+    reader.pause(ONE)
+    clock.now += paused_s
+    reader.seek(ONE, 3)
+    assert [client.at for client in clients] == ([3] if paused_s >= FETCH_WAIT_S else [None, 3])

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
+from penstock.schemas.errors import TransportError
 from penstock.transport.together import Together
 
 DEADLINE_S = 30.0
@@ -94,3 +95,50 @@ def test_one_thread_alone_is_answered_at_once(subjects: list[int]) -> None:
     server = Server()
     server.may_answer.set()
     assert Together(server.answer).ask(subjects) == {n: 2 * n for n in subjects}
+
+
+@pytest.mark.parametrize("while_it_waits_for_its_turn", [False, True])
+def test_when_who_asks_is_interrupted_those_who_wait_are_told_and_the_next_are_served(
+    while_it_waits_for_its_turn: bool,
+) -> None:
+    class Interrupted(BaseException):
+        pass
+
+    class Turn:
+        """Stands in for the lock: an interrupt comes while it is waited for."""
+
+        def __enter__(self) -> None:
+            gathered.wait(DEADLINE_S)
+            raise Interrupted
+
+        def __exit__(self, *_: object) -> None: ...
+
+    def interrupted(subjects: Collection[int]) -> dict[int, int]:
+        gathered.wait(DEADLINE_S)
+        raise Interrupted
+
+    gathered, caught = threading.Event(), threading.Event()
+    together: Together[int, int] = Together(interrupted)
+    turn = together._asking
+    if while_it_waits_for_its_turn:
+        together._asking = Turn()  # type: ignore[assignment]
+    else:
+        turn.acquire()  # so that the round is not asked before all are in it
+
+    def lead() -> None:
+        try:
+            together.ask([1])
+        except Interrupted:
+            caught.set()
+
+    threading.Thread(target=lead, daemon=True).start()
+    wait_until_gathered(together, {1})
+    other = Asking(together, 2)
+    wait_until_gathered(together, {1, 2})
+    gathered.set()
+    if not while_it_waits_for_its_turn:
+        turn.release()
+    assert isinstance(other.heard(), TransportError)
+    assert caught.wait(DEADLINE_S)
+    together._ask, together._asking = lambda subjects: {n: 2 * n for n in subjects}, turn
+    assert together.ask([3]) == {3: 6}
