@@ -35,6 +35,8 @@ ASKED_TIMEOUT_S = 30.0
 """How long a question may take that is asked for many."""
 _OF_ONE = (TopicMissing, NotAuthorized)
 """Errors that may concern another one's part of a question: then one's own part is asked alone."""
+LINGER_MS = 10
+"""How long records of many writers gather: all of them may be for one partition (a job's acks)."""
 _OBEY_S = 0.01
 """How long a seek or a pause waits at most for the fetch before it, where nothing comes."""
 
@@ -42,7 +44,8 @@ _OBEY_S = 0.01
 class SharedKafkaTransport(KafkaTransport):
     """A :class:`KafkaTransport` whose readers share a consumer, and whose writers share a producer.
 
-    For processes that host many subtasks. A second reader of a partition that is being read has a consumer of its own.
+    For processes that host many subtasks; what they append waits up to ``LINGER_MS`` for company. A second reader of a
+    partition that is being read has a consumer of its own.
     When an append fails, all writers of the process fail, and what they are replaced by has a new producer.
     """
 
@@ -83,7 +86,7 @@ class SharedKafkaTransport(KafkaTransport):
     def writer(self) -> Writer:
         with self._sharing:
             if self._producer is None or not self._producer.join():
-                self._producer = _Producer(KafkaWriter(self.config))
+                self._producer = _Producer(KafkaWriter(self.config, LINGER_MS))
             return WriterPart(self._producer)
 
 

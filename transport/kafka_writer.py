@@ -59,7 +59,12 @@ class KafkaWriter:
     One thread of its own serves the delivery reports and calls every ``on_outcome``.
     """
 
-    def __init__(self, config: KafkaConfig) -> None:
+    def __init__(self, config: KafkaConfig, linger_ms: int = 0) -> None:
+        """``linger_ms``: how long a record may wait for company; for whoever appends to one partition for many.
+
+        A client that has five records of a partition with the broker sends no more of them, and if one more is due its
+        thread turns without a pause until there is an answer. On few processors the broker then waits for that thread.
+        """
         self._config = config
         self._process = OwnProcess()
         self._events = ClientEvents(config)
@@ -73,7 +78,7 @@ class KafkaWriter:
             message_timeout_ms=0,
             message_max_bytes=config.message_bytes_max,
         )
-        settings.setdefault("linger.ms", 0)
+        settings.setdefault("linger.ms", linger_ms)
         settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
         settings.setdefault("queue.buffering.max.messages", _QUEUE_RECORDS)
         self._producer = make_client(ProducerHandle, config, settings)

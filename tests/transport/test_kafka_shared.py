@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.schemas.errors import AppendFailed, PositionUnavailable, TopicMissing
-from penstock.transport import LogRecord, Partition, Reader
-from penstock.transport.kafka_shared import WAITING_BYTES_MAX, SharedKafkaTransport
+from penstock.transport import LogRecord, Partition, Reader, kafka_writer
+from penstock.transport.kafka import KafkaTransport
+from penstock.transport.kafka_shared import LINGER_MS, WAITING_BYTES_MAX, SharedKafkaTransport
 
 pytestmark = pytest.mark.kafka
 
@@ -81,6 +83,30 @@ def test_many_writers_have_one_producer_which_ends_with_the_last(
         writer.close()
     assert writers() <= before
     assert [held.end for held in transport.offsets(two).values()] == [10, 10]
+
+
+@pytest.mark.parametrize(("kind", "settings", "lingers_ms"), [
+    (KafkaTransport, {}, 0), (SharedKafkaTransport, {}, LINGER_MS), (SharedKafkaTransport, {"linger.ms": "3"}, "3"),
+])  # fmt: skip
+def test_records_of_many_writers_gather(
+    monkeypatch: pytest.MonkeyPatch,
+    kafka_broker: EmbeddedBroker,
+    kind: type[KafkaTransport],
+    settings: dict[str, str],
+    lingers_ms: int | str,
+) -> None:
+    given, make = [], kafka_writer.make_client
+
+    def noting(*arguments: Any) -> Any:
+        given.append(arguments[2]["linger.ms"])
+        return make(*arguments)
+
+    monkeypatch.setattr(kafka_writer, "make_client", noting)
+    transport = kind(kafka_broker.bootstrap, settings)
+    for writer in [transport.writer(), transport.writer()]:
+        writer.close()
+    transport.close()
+    assert set(given) == {lingers_ms}
 
 
 def test_a_partition_may_have_a_second_reader(
