@@ -185,17 +185,19 @@ class KafkaReader:
         return self._config.denied(f"reading {name}", topic_grant(name, Operation.READ), self._config.explained(error))
 
     def _note_position_lost(self, partition: Partition, error: KafkaError) -> None:
-        wanted = self._next[partition]
+        wanted, found, available = self._next[partition], None, "what is available was not answered"
         try:
-            begin, end = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_WATERMARKS_TIMEOUT_S)
-        except (KafkaException, TypeError):
-            available = f"what is available could not be asked ({self._config.explained(error)})"
+            found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_WATERMARKS_TIMEOUT_S)
+        except KafkaException as refused:
+            available = f"what is available could not be asked ({self._config.explained(refused.args[0])})"
         else:
-            if error.code() in _OUT_OF_RANGE and begin <= wanted <= end:
-                # Said of a position before a seek. It may have stopped what the seek began.
+            if error.code() in _OUT_OF_RANGE and (found is None or found[0] <= wanted <= found[1]):
+                # Said of a position before a seek, or nobody has an answer now: if it is so, it is said once more. It
+                # may have stopped what the seek began.
                 self._begin_at(partition, wanted)
                 return
-            available = f"offsets {begin} to {end} are available"
+        if found is not None:
+            available = f"offsets {found[0]} to {found[1]} are available"
         lost = f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}"
         because = "The log was truncated, or the topic was recreated"
         self._fail(partition, PositionUnavailable(f"{lost}. {because}", partition))

@@ -351,6 +351,7 @@ class ScriptedConsumer:
         self.assigned: dict[tuple[str, int], int] = {}
         self.sought: list[int] = []
         self.refuses_seeks = False
+        self.available: tuple[int, int] | KafkaError | None = (6, 10)
 
     def poll(self, timeout: float) -> ScriptedMessage | None:
         return self.queue.popleft() if self.queue else None
@@ -376,8 +377,10 @@ class ScriptedConsumer:
         assert (position.topic, position.partition) in self.assigned
         self.sought.append(position.offset)
 
-    def get_watermark_offsets(self, position: TopicPartition, timeout: float) -> tuple[int, int]:
-        return 6, 10
+    def get_watermark_offsets(self, position: TopicPartition, timeout: float) -> tuple[int, int] | None:
+        if isinstance(self.available, KafkaError):
+            raise KafkaException(self.available)
+        return self.available
 
 
 @pytest.fixture
@@ -428,6 +431,26 @@ def test_a_seek_to_a_position_that_is_lost_too_is_raised_by_the_error_before_it(
     consumer.queue.append(ScriptedMessage(ONE, 2, code))
     reader.seek(ONE, 5)
     with pytest.raises(PositionUnavailable, match="offset 5 is wanted, offsets 6 to 10"):
+        reader.poll(0.0)
+
+
+def test_a_position_of_which_nobody_answers_whether_it_is_lost_is_not_given_up(consumer: ScriptedConsumer) -> None:
+    reader = scripted_reader()
+    consumer.available = None
+    consumer.queue.append(ScriptedMessage(ONE, 2, LOST))
+    assert reader.poll(0.0) == []
+    assert consumer.sought == [2]
+    consumer.available = (6, 10)
+    consumer.queue.append(ScriptedMessage(ONE, 2, LOST))
+    with pytest.raises(PositionUnavailable, match="offset 2 is wanted, offsets 6 to 10"):
+        reader.poll(0.0)
+
+
+def test_a_lost_position_tells_why_nobody_may_ask_what_there_is(consumer: ScriptedConsumer) -> None:
+    reader = scripted_reader()
+    consumer.available = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    consumer.queue.append(ScriptedMessage(ONE, 2, LOST))
+    with pytest.raises(PositionUnavailable, match=r"could not be asked .*TOPIC_AUTHORIZATION_FAILED"):
         reader.poll(0.0)
 
 
