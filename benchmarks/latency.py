@@ -11,6 +11,8 @@ from .job import Counter, Stamp, running
 
 EVENTS = 500
 WARM_UP = 50
+PAUSE_S = 0.005
+"""Before each event, on both sides: what the one before left to do (its acknowledgement) is done by then."""
 GOALS = {
     "p50": (0.50, Goal("<= 1.3 times", "ratio", at_most=1.3)),
     "p99": (0.99, Goal("<= 1.5 times", "ratio", at_most=1.5)),
@@ -22,7 +24,7 @@ def figures(setting: Setting) -> list[Figure]:
     count, at = setting.count(EVENTS, 20), setting.bootstrap
     taken: defaultdict[str, list[list[float]]] = defaultdict(list)
     for _ in range(setting.repeats):
-        one_way, round_trip = raw.round_trips(at, count, WARM_UP, SIZE)
+        one_way, round_trip = raw.round_trips(at, count, WARM_UP, SIZE, PAUSE_S)
         taken["one way"].append(one_way)
         taken["round trip"].append(round_trip)
         taken["handled"].append(handled_latencies(at, count))
@@ -34,7 +36,7 @@ def figures(setting: Setting) -> list[Figure]:
     ):
         for q, (fraction, goal) in GOALS.items():
             runs, raw_runs = ([1000 * quantile(run, fraction) for run in taken[side]] for side in (ours, theirs))
-            what = f"{SIZE}-byte events one at a time, idle job, 1 subtask"
+            what = f"{SIZE}-byte events one at a time, {1000 * PAUSE_S:g} ms between, idle job, 1 subtask"
             found.append(Figure.of_runs(f"{name}, {q}", what, runs, "ms", raw_runs, means, goal))
     return found
 
@@ -44,6 +46,7 @@ def handled_latencies(bootstrap: str, count: int) -> list[float]:
     taken = []
     with running(bootstrap, Stamp, 1) as sender:
         for _ in range(count + WARM_UP):
+            time.sleep(PAUSE_S)
             sender.done.clear()
             began = time.monotonic()
             sender.gateways[0].send_event(bytes(SIZE))
@@ -56,6 +59,7 @@ def settled_latencies(bootstrap: str, count: int) -> list[float]:
     taken = []
     with running(bootstrap, Counter, 1) as sender:
         for _ in range(count + WARM_UP):
+            time.sleep(PAUSE_S)
             began = time.monotonic()
             sender.gateways[0].send_event(bytes(SIZE)).result(30)
             taken.append(time.monotonic() - began)

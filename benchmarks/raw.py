@@ -196,7 +196,7 @@ def _echo(bootstrap: str, there: str, back: str, out: Connection) -> None:
     consumer.close()
 
 
-def round_trips(bootstrap: str, count: int, warm_up: int, size: int) -> tuple[list[float], list[float]]:
+def round_trips(bootstrap: str, count: int, warm_up: int, size: int, pause_s: float) -> tuple[list[float], list[float]]:
     """Seconds of (produce here to consumed there, produce here to answer consumed here), one at a time."""
     there, back = create_topic(bootstrap, 1), create_topic(bootstrap, 1)
     echo = Processes()
@@ -206,6 +206,7 @@ def round_trips(bootstrap: str, count: int, warm_up: int, size: int) -> tuple[li
     producer = producer_of(bootstrap, there)
     one_way, trips = [], []
     for _ in range(warm_up + count):
+        time.sleep(pause_s)
         began = time.monotonic()
         producer.produce(there, bytes(size), partition=0)
         producer.poll(0)
