@@ -28,11 +28,10 @@ class Mailbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release
         self._filled = threading.Condition(self._lock)
         self._emptied = threading.Condition(self._lock)
         self._items: deque[Item] = deque()
-        self._sending: list[Ledger] = []
+        self._sending: dict[Ledger, None] = {}
         """Whose streams have events here, in the order of their first ones."""
         self._waiting = False
         """The taker waits for an item."""
@@ -50,21 +49,20 @@ class Mailbox:
 
     def send(self, ledger: Ledger, event: bytes) -> int:
         """Queues an event and returns its sequence in the ledger's stream."""
-        self._acquire()  # not ``with``, which takes as long again as all that is done here
-        try:
-            sequence = ledger.promised
-            ledger.promised = sequence + 1
-            if self._closed:
-                return sequence
+        size = len(event)
+        with self._lock:
+            # An interrupt of the sender may come behind any call in here, and what stands then must be whole: so the
+            # event is queued by the last one.
             queued = ledger.queued
-            if not queued:
-                self._sending.append(ledger)
+            if not queued and not self._closed:
+                self._sending[ledger] = None
                 if self._idle:
                     self._filled.notify()
-            queued.append(event)
-            ledger.load.queued += len(event)
-        finally:
-            self._release()
+            sequence = ledger.promised
+            ledger.promised = sequence + 1
+            if not self._closed:
+                ledger.load.queued += size
+                queued.append(event)
         return sequence
 
     def post(self, item: Item) -> None:
@@ -131,6 +129,7 @@ class Mailbox:
 
     def _seal(self) -> None:
         for ledger in self._sending:
-            self._items.append(Sent(ledger.stream, ledger.queued))
-            ledger.queued = []
+            if ledger.queued:
+                self._items.append(Sent(ledger.stream, ledger.queued))
+                ledger.queued = []
         self._sending.clear()

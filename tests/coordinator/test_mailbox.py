@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 
@@ -140,3 +141,31 @@ def test_once_closed_it_keeps_nothing() -> None:
     mailbox.post_all([lambda: None], 0)
     assert mailbox.load("op").unsent == 0
     assert mailbox.take(0.0) == []
+
+
+def send_until_interrupted(mailbox: Mailbox, to: Ledger) -> None:
+    while True:
+        mailbox.send(to, b"x")
+
+
+def test_an_interrupt_of_who_sends_leaves_nothing_locked_and_no_event_between() -> None:
+    """Ctrl-C in a driver whose main thread sends. The moments are many: it comes a hundred times."""
+    mailbox = Mailbox()
+    to, taken = ledger(mailbox), 0
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for n in range(100):
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + n * 1e-5)
+            with pytest.raises(KeyboardInterrupt):
+                send_until_interrupted(mailbox, to)
+            assert not mailbox._lock.locked()
+            taken += sum(len(item.events) for item in mailbox.take(0.0) if isinstance(item, Sent))
+            assert taken == to.promised
+            assert mailbox.load("op").queued == 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
