@@ -335,7 +335,7 @@ class KafkaAdmin:
         began = time.monotonic()
         end = began + timeout_s
         attempts = tenacity.Retrying(
-            retry=tenacity.retry_if_exception(_may_pass),
+            retry=tenacity.retry_if_exception(may_pass),
             wait=tenacity.wait_random_exponential(multiplier=0.05, max=0.5),
             stop=lambda _state: time.monotonic() >= end,
             reraise=True,
@@ -414,7 +414,7 @@ class KafkaAdmin:
                     if error.code() in _LEADER_MOVED:
                         # The client does not look again by itself for the leader that it remembers.
                         self._client().list_topics(timeout=max(end - time.monotonic(), 0.05))
-                    if _may_pass(failure):
+                    if may_pass(failure):
                         raise
                     self._refuse(what, subject, error, timeout_s, needs)
             return answers
@@ -488,7 +488,7 @@ def missing_topic(config: KafkaConfig, topic: str) -> TopicMissing:
     )
 
 
-def _may_pass(failure: BaseException) -> bool:
+def may_pass(failure: BaseException) -> bool:
     """Whether asking again may help: the broker is away, starting, or electing."""
     if isinstance(failure, FutureTimeout):
         return True

@@ -176,12 +176,13 @@ class ClientEvents:
         self._config = config
         self.heard = ""
         self.topic_missing = ""
-        """What was said of a topic that has vanished: a consumer says that here, and nowhere else."""
+        """What was said of topics that have vanished: a consumer says that here, and nowhere else, once."""
 
     def __call__(self, error: KafkaError) -> None:
         text = self._config.explained(error)
-        if error.code() in TOPIC_UNKNOWN or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self.topic_missing = text
+        vanished = error.code() in TOPIC_UNKNOWN or error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        if vanished and text not in self.topic_missing:
+            self.topic_missing = f"{self.topic_missing}; {text}" if self.topic_missing else text
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self.heard:
             self.heard = text
         level = logging.WARNING if error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL) else logging.DEBUG

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from ..schemas.access import Operation, topic_grant
 from ..schemas.errors import NotAuthorized, PenstockError, PositionUnavailable, TopicMissing, TransportError
-from .kafka_admin import missing_topic
+from .kafka_admin import may_pass, missing_topic
 from .kafka_client import (
     TOPIC_UNKNOWN,
     ClientEvents,
@@ -38,6 +38,9 @@ _LASTING = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaErr
 _PAUSED = sys.maxsize
 """The next offset of a paused partition: no record has it."""
 
+_NO_INDEX = -1
+"""In place of a partition's, where something is said of its topic."""
+
 _WAIT_MS, _WAIT_OF_MANY_MS = 500, 100
 """How long the broker keeps a fetch waiting where there is nothing: new records end the wait at once. That is what an
 idle reader costs; and a reader of many partitions waits for so long until a seek takes effect."""
@@ -57,9 +60,10 @@ class KafkaReader:
         self._next = checked_positions(positions)
         self._partitions: dict[tuple[str, int], Partition] = {partition: partition for partition in positions}
         self._failures: dict[Partition | None, PenstockError] = {}
-        """What is to be raised, oldest first and at most one per partition (None: it is said of no partition).
+        """What is to be raised, oldest first: at most one per partition, per topic where no partition is named (with an
+        index of -1), and of neither (None).
 
-        One per partition, because each comes once: another's pause or seek must not lose it.
+        One for each, because each comes once: another's pause or seek must not lose it, nor what is said of another.
         """
         self._stopped: set[Partition | None] = set()
         """Of what a failure was noted since it was last begun: the client may not be fetching there any more."""
@@ -123,10 +127,10 @@ class KafkaReader:
             if first is not None and records_max > 1:
                 messages += self._consumer.consume(records_max - 1, 0)
             records = self._records(messages)
-            if records:
-                return records  # before the failure that may have come behind them
             if self._events.topic_missing:
                 self._note_missing_topic()
+            if records:
+                return records  # before the failure that may have come behind them
             if not self._failures and (first is None or self.ends or time.monotonic() >= end):
                 break
         return []
@@ -135,8 +139,9 @@ class KafkaReader:
         """What went wrong longest ago and has not been told, and with which partition (None: of no single one)."""
         if not self._failures:
             return None
-        partition = next(iter(self._failures))
-        return partition, self._failures.pop(partition)
+        subject = next(iter(self._failures))
+        failure = self._failures.pop(subject)
+        return (None if subject is None or subject.index == _NO_INDEX else subject), failure
 
     def _records(self, messages: list[Message]) -> list[LogRecord]:
         records: list[LogRecord] = []
@@ -158,46 +163,49 @@ class KafkaReader:
         """Remembers an error that must be raised, behind the records that came before it."""
         code = error.code()
         topic, index = message.topic(), message.partition()
-        partition = self._partitions.get((topic or "", -1 if index is None else index))
+        partition = self._partitions.get((topic or "", _NO_INDEX if index is None else index))
+        subject = Partition(topic, _NO_INDEX) if partition is None and topic else partition
         if code == KafkaError._PARTITION_EOF:
             if partition is not None:
                 self.ends[partition] = message.offset() or 0
-        elif partition in self._failures or (partition is not None and self._next[partition] == _PAUSED):
+        elif subject in self._failures or (partition is not None and self._next[partition] == _PAUSED):
             pass
         elif code in _POSITION_LOST and partition is not None:
             self._note_position_lost(partition, error)
         elif code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            self._fail(partition, self._denied(topic, error))
+            self._fail(subject, self._denied(topic, error))
         elif code in TOPIC_UNKNOWN:
             if topic is None or topic in self._topics_being_read():
                 name = topic or ", ".join(sorted(self._topics_being_read()))
-                self._fail(partition, missing_topic(self._config, name))
+                self._fail(subject, missing_topic(self._config, name))
         elif code in _LASTING or error.fatal():
             what = f"reading {partition or topic} at {self._config.bootstrap}"
-            self._fail(partition, TransportError(f"{what} failed: {self._config.explained(error)}"))
+            self._fail(subject, TransportError(f"{what} failed: {self._config.explained(error)}"))
 
-    def _fail(self, partition: Partition | None, failure: PenstockError) -> None:
-        self._failures[partition] = failure
-        self._stopped.add(partition)
+    def _fail(self, subject: Partition | None, failure: PenstockError) -> None:
+        self._failures[subject] = failure
+        self._stopped.add(None if subject is not None and subject.index == _NO_INDEX else subject)
 
     def _denied(self, topic: str | None, error: KafkaError) -> NotAuthorized:
         name = topic or min(self._topics_being_read(), default="the topic")
         return self._config.denied(f"reading {name}", topic_grant(name, Operation.READ), self._config.explained(error))
 
     def _note_position_lost(self, partition: Partition, error: KafkaError) -> None:
-        wanted, found, available = self._next[partition], None, "what is available was not answered"
+        wanted, found, refused, available = self._next[partition], None, "", "what is available was not answered"
         try:
             found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_WATERMARKS_TIMEOUT_S)
-        except KafkaException as refused:
-            available = f"what is available could not be asked ({self._config.explained(refused.args[0])})"
-        else:
-            if error.code() in _OUT_OF_RANGE and (found is None or found[0] <= wanted <= found[1]):
-                # Said of a position before a seek, or nobody has an answer now: if it is so, it is said once more. It
-                # may have stopped what the seek began.
-                self._begin_at(partition, wanted)
-                return
+        except KafkaException as failure:
+            if not may_pass(failure):
+                refused = self._config.explained(failure.args[0])
         if found is not None:
             available = f"offsets {found[0]} to {found[1]} are available"
+        elif refused:
+            available = f"what is available could not be asked ({refused})"
+        if error.code() in _OUT_OF_RANGE and not refused and (found is None or found[0] <= wanted <= found[1]):
+            # Said of a position before a seek, or nobody has an answer now: if it is so, it is said once more. It may
+            # have stopped what the seek began.
+            self._begin_at(partition, wanted)
+            return
         lost = f"partition {partition} at {self._config.bootstrap}: offset {wanted} is wanted, {available}"
         because = "The log was truncated, or the topic was recreated"
         self._fail(partition, PositionUnavailable(f"{lost}. {because}", partition))

@@ -16,14 +16,17 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
+from typing import TypeVar
 
-from ..schemas.errors import AppendFailed, NotAuthorized, TopicMissing, TransportError
+from ..schemas.errors import AppendFailed, BrokerUnreachable, TransportError
 from .kafka import KafkaTransport
 from .kafka_client import KafkaConfig, OwnProcess
 from .kafka_reader import KafkaReader
-from .kafka_writer import KafkaWriter
+from .kafka_writer import KafkaWriter, tell
 from .ports import LogRecord, OffsetRange, OnOutcome, Partition, Reader, Writer, checked_positions
 from .together import Together
+
+T = TypeVar("T")
 
 logger = logging.getLogger("penstock.transport.kafka")
 
@@ -33,10 +36,8 @@ RECORD_COST_BYTES = 512
 """What a record takes in memory beside its value, about."""
 ASKED_TIMEOUT_S = 30.0
 """How long a question may take that is asked for many."""
-_OF_ONE = (TopicMissing, NotAuthorized)
-"""Errors that may concern another one's part of a question: then one's own part is asked alone."""
-LINGER_MS = 10
-"""How long records of many writers gather: all of them may be for one partition (a job's acks)."""
+_ALONE_MAX = 8
+"""So many ask alone at a time."""
 _OBEY_S = 0.01
 """How long a seek or a pause waits at most for the fetch before it, where nothing comes."""
 
@@ -44,13 +45,15 @@ _OBEY_S = 0.01
 class SharedKafkaTransport(KafkaTransport):
     """A :class:`KafkaTransport` whose readers share a consumer, and whose writers share a producer.
 
-    For processes that host many subtasks; what they append waits up to ``LINGER_MS`` for company. A second reader of a
+    For processes that host many subtasks; what they append waits some milliseconds for company. A second reader of a
     partition that is being read has a consumer of its own.
     When an append fails, all writers of the process fail, and what they are replaced by has a new producer.
     """
 
     def __init__(self, bootstrap: str, client_settings: Mapping[str, str] | None = None, **timeouts_s: float) -> None:
         super().__init__(bootstrap, client_settings, **timeouts_s)
+        self._process = OwnProcess()
+        self._alone = threading.BoundedSemaphore(_ALONE_MAX)
         self._offsets = Together(lambda partitions: self._admin.offsets(partitions, ASKED_TIMEOUT_S))
         self._existing = Together(self._require)
         self._sharing = threading.Lock()
@@ -60,21 +63,36 @@ class SharedKafkaTransport(KafkaTransport):
     def offsets(
         self, partitions: Iterable[Partition], timeout_s: float = ASKED_TIMEOUT_S
     ) -> dict[Partition, OffsetRange]:
+        """See :class:`penstock.transport.ports.Transport`. May take as long again as a question that many ask does."""
         wanted = list(partitions)
+        return self._asked(self._offsets, wanted, timeout_s, lambda: self._admin.offsets(wanted, timeout_s))
+
+    def _asked(
+        self,
+        together: Together[Partition, T],
+        about: Collection[Partition],
+        timeout_s: float,
+        alone: Callable[[], dict[Partition, T]],
+    ) -> dict[Partition, T]:
+        """The answer to a question that many ask; where it fails, one's own part is asked alone.
+
+        What is wrong may concern another one's part: its topic is gone, or nobody leads its partition.
+        """
+        self._process.check("this transport")
         try:
-            return self._offsets.ask(wanted)
-        except _OF_ONE:
-            return self._admin.offsets(wanted, timeout_s)
+            return together.ask(about, timeout_s)
+        except BrokerUnreachable:
+            raise
+        except TransportError:
+            with self._alone:
+                return alone()
 
     def _require(self, partitions: Collection[Partition]) -> dict[Partition, None]:
         self._admin.require(partitions, ASKED_TIMEOUT_S)
         return dict.fromkeys(partitions)
 
     def reader(self, positions: Mapping[Partition, int]) -> Reader:
-        try:
-            self._existing.ask(positions.keys())
-        except _OF_ONE:
-            self._require(positions.keys())
+        self._asked(self._existing, positions.keys(), ASKED_TIMEOUT_S, lambda: self._require(positions.keys()))
         wanted = checked_positions(positions)
         with self._sharing:
             if self._feeder is None or self._feeder.ended:
@@ -84,9 +102,10 @@ class SharedKafkaTransport(KafkaTransport):
         return KafkaReader(self.config, wanted)
 
     def writer(self) -> Writer:
+        self._process.check("this transport")
         with self._sharing:
             if self._producer is None or not self._producer.join():
-                self._producer = _Producer(KafkaWriter(self.config, LINGER_MS))
+                self._producer = _Producer(KafkaWriter(self.config, for_many=True))
             return WriterPart(self._producer)
 
 
@@ -118,9 +137,17 @@ class _Feeder:
         for partition, offset in positions.items():
             part.seek(partition, offset)
         if not self._started:
-            self._started = True
-            threading.Thread(target=self._run, name="penstock-kafka-feeder", daemon=True).start()
+            self._start()
         return part
+
+    def _start(self) -> None:
+        try:
+            threading.Thread(target=self._run, name="penstock-kafka-feeder", daemon=True).start()
+        except RuntimeError:  # the process may have no more threads
+            self.ended = True
+            self.reader.close()
+            raise
+        self._started = True
 
     def tell(self, order: Callable[[], None]) -> None:
         """Has the feeder do something with its consumer, behind everything it was told before."""
@@ -356,7 +383,7 @@ class WriterPart:
             self._pending.append(on_outcome)  # before the append: its outcome may come before that returns
             try:
                 self._producer.writer.append(partition, value, key, self._settle)
-            except AppendFailed:
+            except Exception:
                 self._pending.pop()
                 raise
             self._appended += 1
@@ -377,10 +404,15 @@ class WriterPart:
             with self._state:  # and not _order, which who is just being told may want
                 self._state.wait_for(lambda: not self._calling)
         failure = AppendFailed("the writer was closed before the broker had answered")
-        for on_outcome in left:
-            if on_outcome is not None:
-                on_outcome(None, failure)
-        self._producer.leave()
+        try:
+            for on_outcome in left:
+                if on_outcome is not None:
+                    tell(on_outcome, None, failure)
+        finally:
+            with self._state:
+                self._settled += len(left)
+                self._state.notify_all()
+            self._producer.leave()
 
     def _settle(self, offset: int | None, error: Exception | None) -> None:
         """On the producer's thread, in the order of the appends."""

@@ -36,6 +36,10 @@ _QUEUE_KBYTES = 1_048_576
 _QUEUE_RECORDS = 10_000_000
 """Far above what those who append have unsettled: they keep bounds of their own, which know how to wait. By default
 librdkafka takes 100,000 records, which one subtask that sends small events fills in ten seconds without a broker."""
+_KBYTES_MAX = _RECORDS_MAX = 2**31 - 1
+"""The most that librdkafka lets a queue hold: of many, each has the bounds that one would have."""
+LINGER_MS = 10
+"""How long records of many wait for company."""
 _REFUSED = frozenset({KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED})
 """Errors that mean: no right to write. The latter comes before any record goes out: who may write to no topic at all
 gets no producer id."""
@@ -59,11 +63,12 @@ class KafkaWriter:
     One thread of its own serves the delivery reports and calls every ``on_outcome``.
     """
 
-    def __init__(self, config: KafkaConfig, linger_ms: int = 0) -> None:
-        """``linger_ms``: how long a record may wait for company; for whoever appends to one partition for many.
+    def __init__(self, config: KafkaConfig, for_many: bool = False) -> None:
+        """``for_many``: many append by it, most of them to one partition, and each has a bound of its own.
 
         A client that has five records of a partition with the broker sends no more of them, and if one more is due its
         thread turns without a pause until there is an answer. On few processors the broker then waits for that thread.
+        So records of many wait up to ``LINGER_MS`` for company.
         """
         self._config = config
         self._process = OwnProcess()
@@ -78,9 +83,9 @@ class KafkaWriter:
             message_timeout_ms=0,
             message_max_bytes=config.message_bytes_max,
         )
-        settings.setdefault("linger.ms", linger_ms)
-        settings.setdefault("queue.buffering.max.kbytes", _QUEUE_KBYTES)
-        settings.setdefault("queue.buffering.max.messages", _QUEUE_RECORDS)
+        settings.setdefault("linger.ms", LINGER_MS if for_many else 0)
+        settings.setdefault("queue.buffering.max.kbytes", _KBYTES_MAX if for_many else _QUEUE_KBYTES)
+        settings.setdefault("queue.buffering.max.messages", _RECORDS_MAX if for_many else _QUEUE_RECORDS)
         self._producer = make_client(ProducerHandle, config, settings)
         # Held while a record is queued, so that _pending has the order of the calls.
         self._order = threading.Lock()
@@ -211,7 +216,7 @@ class KafkaWriter:
             record = pending.popleft()
             count += 1
             if record.on_outcome is not None:
-                _call(record.on_outcome, record.offset, None)
+                tell(record.on_outcome, record.offset, None)
         self._count_settled(count)
 
     def _check_age(self) -> None:
@@ -251,7 +256,7 @@ class KafkaWriter:
             record = self._pending.popleft()
             count += 1
             if record.on_outcome is not None:
-                _call(record.on_outcome, None, failure)
+                tell(record.on_outcome, None, failure)
         self._count_settled(count)
         with contextlib.suppress(KafkaException):  # says once more why it failed
             self._producer.close()
@@ -287,7 +292,7 @@ class KafkaWriter:
             raise AppendFailed(f"an earlier append failed, so nothing may follow: {self._failure}")
 
 
-def _call(on_outcome: OnOutcome, offset: int | None, error: Exception | None) -> None:
+def tell(on_outcome: OnOutcome, offset: int | None, error: Exception | None) -> None:
     try:
         on_outcome(offset, error)
     except Exception:

@@ -13,11 +13,13 @@ from penstock.broker import EmbeddedBroker
 from penstock.schemas.errors import AppendFailed, PositionUnavailable, TopicMissing
 from penstock.transport import LogRecord, Partition, Reader, kafka_writer
 from penstock.transport.kafka import KafkaTransport
-from penstock.transport.kafka_shared import LINGER_MS, WAITING_BYTES_MAX, SharedKafkaTransport
+from penstock.transport.kafka_shared import WAITING_BYTES_MAX, SharedKafkaTransport
+from penstock.transport.kafka_writer import LINGER_MS
 
 pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 30.0
+BOUNDS = ("queue.buffering.max.kbytes", "queue.buffering.max.messages")
 MakeTopic = Callable[..., str]
 ReadRecords = Callable[[Reader, int], list[LogRecord]]
 AppendAll = Callable[[Partition, list[bytes]], None]
@@ -88,7 +90,7 @@ def test_many_writers_have_one_producer_which_ends_with_the_last(
 @pytest.mark.parametrize(("kind", "settings", "lingers_ms"), [
     (KafkaTransport, {}, 0), (SharedKafkaTransport, {}, LINGER_MS), (SharedKafkaTransport, {"linger.ms": "3"}, "3"),
 ])  # fmt: skip
-def test_records_of_many_writers_gather(
+def test_records_of_many_writers_gather_and_their_queue_has_no_bound_but_theirs(
     monkeypatch: pytest.MonkeyPatch,
     kafka_broker: EmbeddedBroker,
     kind: type[KafkaTransport],
@@ -98,7 +100,7 @@ def test_records_of_many_writers_gather(
     given, make = [], kafka_writer.make_client
 
     def noting(*arguments: Any) -> Any:
-        given.append(arguments[2]["linger.ms"])
+        given.append(tuple(arguments[2][name] for name in ("linger.ms", *BOUNDS)))
         return make(*arguments)
 
     monkeypatch.setattr(kafka_writer, "make_client", noting)
@@ -106,7 +108,9 @@ def test_records_of_many_writers_gather(
     for writer in [transport.writer(), transport.writer()]:
         writer.close()
     transport.close()
-    assert set(given) == {lingers_ms}
+    assert {lingers for lingers, *_ in given} == {lingers_ms}
+    unbounded = kind is SharedKafkaTransport
+    assert all((bound == 2**31 - 1) is unbounded for _, *bounds in given for bound in bounds)
 
 
 def test_a_partition_may_have_a_second_reader(

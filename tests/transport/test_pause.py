@@ -434,9 +434,14 @@ def test_a_seek_to_a_position_that_is_lost_too_is_raised_by_the_error_before_it(
         reader.poll(0.0)
 
 
-def test_a_position_of_which_nobody_answers_whether_it_is_lost_is_not_given_up(consumer: ScriptedConsumer) -> None:
+@pytest.mark.parametrize("answer", [
+    None, KafkaError(KafkaError._ALL_BROKERS_DOWN), KafkaError(KafkaError.LEADER_NOT_AVAILABLE),
+])  # fmt: skip
+def test_a_position_of_which_nobody_answers_whether_it_is_lost_is_not_given_up(
+    consumer: ScriptedConsumer, answer: KafkaError | None
+) -> None:
     reader = scripted_reader()
-    consumer.available = None
+    consumer.available = answer
     consumer.queue.append(ScriptedMessage(ONE, 2, LOST))
     assert reader.poll(0.0) == []
     assert consumer.sought == [2]

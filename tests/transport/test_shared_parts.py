@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from types import MethodType
 from typing import Any, cast
 
 import pytest
@@ -173,3 +174,36 @@ def test_an_outcome_that_raises_is_settled_all_the_same() -> None:
     closing.start()
     closing.join(DEADLINE_S)
     assert not closing.is_alive()
+
+
+def test_who_waits_for_outcomes_hears_of_those_that_a_close_gives() -> None:
+    part, outcomes = WriterPart(cast(Any, Producer())), list[Exception | None]()
+    part.append(ONE, b"first", on_outcome=raises_always)
+    part.append(ONE, b"second", on_outcome=lambda offset, error: outcomes.append(error))
+    settled: list[bool] = []
+    waiting = threading.Thread(target=lambda: settled.append(part.flush(10 * DEADLINE_S)), daemon=True)
+    waiting.start()
+    part.close(0.0)
+    waiting.join(DEADLINE_S)
+    assert settled == [True]
+    assert [type(error) for error in outcomes] == [AppendFailed]
+
+
+def raises_always(offset: int | None, error: Exception | None) -> None:
+    raise ValueError("of the user's")
+
+
+def test_what_the_producer_refuses_has_no_outcome() -> None:
+    producer, outcomes = Producer(), list[int | None]()
+    part, accepts = WriterPart(cast(Any, producer)), producer.append
+    producer.append = MethodType(refuses, producer)  # type: ignore[method-assign]
+    with pytest.raises(TransportError):
+        part.append(ONE, b"first", on_outcome=lambda offset, error: outcomes.append(-1))
+    producer.append = accepts  # type: ignore[method-assign]
+    part.append(ONE, b"second", on_outcome=lambda offset, error: outcomes.append(offset))
+    producer.outcomes[0](7, None)
+    assert outcomes == [7]
+
+
+def refuses(*_: object) -> None:
+    raise TransportError("made by another process")

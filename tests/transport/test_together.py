@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import pytest
 
-from penstock.schemas.errors import TransportError
-from penstock.transport.together import Together
+from penstock.schemas.errors import BrokerUnreachable, TransportError
+from penstock.transport.together import Together, _Round
 
 DEADLINE_S = 30.0
 
@@ -39,7 +39,7 @@ class Asking(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.answer = self.together.ask(self.subjects)
+            self.answer = self.together.ask(self.subjects, DEADLINE_S)
         except Exception as error:
             self.answer = error
 
@@ -81,20 +81,20 @@ def test_what_a_question_raises_reaches_all_who_were_part_of_it_and_nobody_else(
     server.may_answer.set()
     assert first.heard() == {1: 2}
     assert [type(asking.heard()) for asking in bad] == [KeyError, KeyError]
-    assert together.ask([15]) == {15: 30}
+    assert together.ask([15], DEADLINE_S) == {15: 30}
 
 
 def test_a_question_about_nothing_is_answered_with_nothing() -> None:
     server = Server()
     server.may_answer.set()
-    assert Together(server.answer).ask([]) == {}
+    assert Together(server.answer).ask([], DEADLINE_S) == {}
 
 
 @pytest.mark.parametrize("subjects", [[1], [2, 1]])
 def test_one_thread_alone_is_answered_at_once(subjects: list[int]) -> None:
     server = Server()
     server.may_answer.set()
-    assert Together(server.answer).ask(subjects) == {n: 2 * n for n in subjects}
+    assert Together(server.answer).ask(subjects, DEADLINE_S) == {n: 2 * n for n in subjects}
 
 
 @pytest.mark.parametrize("while_it_waits_for_its_turn", [False, True])
@@ -105,7 +105,7 @@ def test_when_who_asks_is_interrupted_those_who_wait_are_told_and_the_next_are_s
         pass
 
     class Turn:
-        """Stands in for the lock: an interrupt comes while it is waited for."""
+        """Stands in for what tells that it is one's turn: an interrupt comes while it is waited for."""
 
         def __enter__(self) -> None:
             gathered.wait(DEADLINE_S)
@@ -119,15 +119,15 @@ def test_when_who_asks_is_interrupted_those_who_wait_are_told_and_the_next_are_s
 
     gathered, caught = threading.Event(), threading.Event()
     together: Together[int, int] = Together(interrupted)
-    turn = together._asking
+    turn = together._free
     if while_it_waits_for_its_turn:
-        together._asking = Turn()  # type: ignore[assignment]
+        together._free = Turn()  # type: ignore[assignment]
     else:
-        turn.acquire()  # so that the round is not asked before all are in it
+        together._asked = _Round()  # so that the round is not asked before all are in it
 
     def lead() -> None:
         try:
-            together.ask([1])
+            together.ask([1], DEADLINE_S)
         except Interrupted:
             caught.set()
 
@@ -137,8 +137,35 @@ def test_when_who_asks_is_interrupted_those_who_wait_are_told_and_the_next_are_s
     wait_until_gathered(together, {1, 2})
     gathered.set()
     if not while_it_waits_for_its_turn:
-        turn.release()
+        with turn:
+            together._asked = None
+            turn.notify()
     assert isinstance(other.heard(), TransportError)
     assert caught.wait(DEADLINE_S)
-    together._ask, together._asking = lambda subjects: {n: 2 * n for n in subjects}, turn
-    assert together.ask([3]) == {3: 6}
+    together._ask, together._free = lambda subjects: {n: 2 * n for n in subjects}, turn
+    assert together.ask([3], DEADLINE_S) == {3: 6}
+
+
+def test_who_waits_for_another_ones_question_waits_no_longer_than_it_says() -> None:
+    server = Server()
+    together = Together(server.answer)
+    asking = Asking(together, 1)
+    assert server.is_asked.wait(DEADLINE_S)
+    leads = Asking(together, 2)
+    with pytest.raises(BrokerUnreachable, match=r"within 0\.05 s"):
+        together.ask([3], 0.05)
+    server.may_answer.set()
+    assert asking.heard() == {1: 2}
+    assert leads.heard() == {2: 4}
+
+
+def test_who_leads_the_next_question_waits_no_longer_either_and_those_behind_hear_of_it() -> None:
+    server = Server()
+    together = Together(server.answer)
+    asking = Asking(together, 1)
+    assert server.is_asked.wait(DEADLINE_S)
+    with pytest.raises(BrokerUnreachable):
+        together.ask([2], 0.05)
+    server.may_answer.set()
+    assert asking.heard() == {1: 2}
+    assert together.ask([4], DEADLINE_S) == {4: 8}
