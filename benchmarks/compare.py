@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from .report import number
+
 HEAD = ("figure", "measured", "beside it", "which is", "ratio", "goal", "met")
 
 
@@ -31,7 +33,8 @@ def _by_place(figures: Iterable[dict[str, Any]]) -> dict[tuple[str, int], dict[s
 
 
 def _cells(of_runs: Sequence[dict[str, Any] | None]) -> Sequence[str]:
-    first = next(figure for figure in of_runs if figure is not None)
+    first = of_runs[0]
+    assert first is not None, "the places are the first run's"
     unit = f" {first['unit']}" if first["unit"] else ""
     return (
         first["figure"],
@@ -46,15 +49,14 @@ def _cells(of_runs: Sequence[dict[str, Any] | None]) -> Sequence[str]:
     )
 
 
-def number(value: float) -> str:
-    """Three digits that count, and no more than they are worth."""
-    rounded = float(f"{value:.3g}")
-    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+def rounded(value: float) -> str:
+    """Large ones to three digits too: no more than they are worth."""
+    return number(float(f"{value:.3g}"))
 
 
-def _joined(of_runs: Sequence[dict[str, Any] | None], key: str, said: Callable[[float], str] = number) -> str:
+def _joined(of_runs: Sequence[dict[str, Any] | None], key: str, said: Callable[[float], str] = rounded) -> str:
     values = [None if figure is None else figure[key] for figure in of_runs]
-    return "" if not any(values) else " / ".join("-" if value is None else said(value) for value in values)
+    return "" if values[0] is None else " / ".join("-" if value is None else said(value) for value in values)
 
 
 def _line(cells: Iterable[str]) -> str:

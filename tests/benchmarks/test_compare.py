@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.compare import number, table
+from benchmarks.compare import rounded, table
 from benchmarks.figures import Figure, Goal
 
 LATENCY = Figure(
@@ -37,4 +37,4 @@ def test_what_a_run_has_not_is_a_dash() -> None:
 
 
 def test_numbers_have_three_digits_that_count() -> None:
-    assert [number(value) for value in (1_234_567.0, 123.4, 12.34, 0.012345)] == ["1,230,000", "123", "12.3", "0.0123"]
+    assert [rounded(value) for value in (1_234_567.0, 123.4, 12.34, 0.012345)] == ["1,230,000", "123", "12.3", "0.0123"]
