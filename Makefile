@@ -16,6 +16,14 @@ ARGS ?=
 PYTEST_ARGS ?=
 PENSTOCK_SOAK_ROUNDS ?= 20
 
+# Tests run side by side; pytest stays in one process with PYTEST_ARGS="-n 0", as a debugger needs it.
+PYTEST := $(BIN)/python -m pytest -n auto
+# Of layers with real servers `make test` runs what is marked smoke, and of the simulator's seeds the first ones.
+SOME := not (kafka or spark or containers or browser or more) or smoke
+
+# Some environments set it. Without byte code each start of Python compiles the sources again: seconds a process.
+unexport PYTHONDONTWRITEBYTECODE
+
 # Stamps: the environment itself; what a user needs for the demo; what a contributor needs (holds the demo's too).
 MADE := $(VENV)/.made
 DEMO := $(VENV)/.installed-demo
@@ -26,19 +34,22 @@ ifneq ($(shell cat $(MADE) 2>/dev/null && $(BIN)/python -c '' 2>/dev/null && ech
 .PHONY: $(MADE)
 endif
 
-.PHONY: help install demo test lint bench soak images clean java
+.PHONY: help install demo test test-all lint bench soak images clean java
 
 help: ## list these targets
 	@echo "usage: make TARGET"
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
 
 install: $(DEV) ## set up .venv with everything a contributor needs
 
 demo: java $(DEMO) ## run the demo; its options go into ARGS="..."
 	@$(BIN)/penstock demo $(ARGS)
 
-test: java lint ## lint, then all tests; options for pytest go into PYTEST_ARGS="..."
-	@$(BIN)/python -m pytest --durations=30 $(PYTEST_ARGS)
+test: java lint ## lint, then what shows most in ten minutes; options for pytest go into PYTEST_ARGS="..."
+	@$(PYTEST) -m "$(SOME)" $(PYTEST_ARGS)
+
+test-all: java lint ## lint, then every test, as CI runs them
+	@$(PYTEST) --durations=30 $(PYTEST_ARGS)
 
 lint: $(DEV) ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -49,7 +60,7 @@ bench: java $(DEV) ## measure, in some minutes: one table; options go into ARGS=
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 soak: java $(DEV) ## repeat the soak tests PENSTOCK_SOAK_ROUNDS times (20)
-	@PENSTOCK_SOAK_ROUNDS=$(PENSTOCK_SOAK_ROUNDS) $(BIN)/python -m pytest -m soak $(PYTEST_ARGS)
+	@PENSTOCK_SOAK_ROUNDS=$(PENSTOCK_SOAK_ROUNDS) $(PYTEST) -m soak $(PYTEST_ARGS)
 
 images: java $(DEV) ## build the container images (docs/containers.md) in the local engine
 	@$(BIN)/python docker/build.py

@@ -22,6 +22,7 @@ from ..schemas.errors import UnreadableRecord
 from ..schemas.frames import unpack
 from ..schemas.ids import NO_ATTEMPT, SubtaskId
 from ..schemas.state import Sender
+from .batches import BatchesCheck
 from .describing import told
 from .facts import KnownCheckpoint, LogFacts, digest_of
 from .report import Extent, Kind, Place, Report
@@ -59,7 +60,11 @@ class AcksCheck:
         """Of each subtask, by epoch and attempt."""
         self._acks: dict[int, list[tuple[KnownCheckpoint, SubtaskId, SubtaskSnapshot]]] = {}
         self._sent: dict[Sender, int] = {}
-        self._batch_sent: dict[str, int] = {}
+        self._reports: dict[Sender, Reported] = {}
+        """The newest heartbeat of each sender."""
+        self._newest_ack: dict[Sender, CheckpointAck] = {}
+        """Of the highest checkpoint."""
+        self._batches = BatchesCheck(report, place, extent, facts)
         self._runs = dict(facts.runs)
         self._commands = dict(facts.commands)
         for known in facts.checkpoints.values():
@@ -93,9 +98,11 @@ class AcksCheck:
 
     def unreadable(self, offset: int) -> None:
         self._report.void["unreadable records"] += 1
+        self._batches.read(offset, None)
 
     def read(self, offset: int, record: AcksRecord) -> None:
         self._report.checked["acks records"] += 1
+        self._batches.read(offset, record)
         for known, subtask, snapshot in self._acks.pop(offset, ()):
             self._acknowledged(offset, record, known, subtask, snapshot)
         if offset in self._runs:
@@ -113,7 +120,8 @@ class AcksCheck:
             case CoordinatorHeartbeat():
                 self._claimed(offset, record.epoch, record)
             case BatchEventFrame():
-                self._batch_frame(offset, record)
+                self._report.checked["events to coordinators"] += record.count
+                self._unpacks(offset, record)
             case _ if isinstance(record, FromAttempt):
                 self._from_attempt(offset, record)
             case _:
@@ -131,12 +139,33 @@ class AcksCheck:
             case OperatorEventFrame():
                 self._frame(offset, record)
             case Heartbeat() | CheckpointAck():
+                self._goes_on(offset, record)
                 reported = self.handled.setdefault(sender.subtask_id, {})
                 key = sender.epoch, sender.attempt
                 if record.handled_through > (reported[key].through if key in reported else -1):
                     reported[key] = Reported(record.handled_through, offset)
             case _:
                 pass
+
+    def _goes_on(self, offset: int, record: Heartbeat | CheckpointAck) -> None:
+        """Handled-through never goes back: not from heartbeat to heartbeat (between two attempts it is 0), nor from
+        checkpoint to checkpoint. An ack names that of its snapshot, which heartbeats before it may have passed."""
+        sender, through = record.sender, record.handled_through
+        if isinstance(record, Heartbeat):
+            before = self._reports.get(sender)
+            if before is not None and 0 < through < before.through:
+                expected = f"{sender.subtask_id} to have handled {before.through} events, as at offset {before.offset}"
+                self._damage(Kind.HANDLED, offset, expected, told(record))
+            if before is None or through > before.through:
+                self._reports[sender] = Reported(through, offset)
+            return
+        newest = self._newest_ack.setdefault(sender, record)
+        older, newer = sorted((newest, record), key=lambda ack: ack.checkpoint_id)
+        if older.checkpoint_id < newer.checkpoint_id and newer.handled_through < older.handled_through:
+            expected = f"{sender.subtask_id} to have handled {older.handled_through} events in checkpoint"
+            expected += f" {older.checkpoint_id}, and no fewer in {newer.checkpoint_id}"
+            self._damage(Kind.HANDLED, offset, expected, f"{newer.handled_through}")
+        self._newest_ack[sender] = newer
 
     def _claimed(self, offset: int, epoch: int, record: AcksRecord) -> bool:
         """Whether somebody has claimed that epoch, as far as can be known."""
@@ -160,15 +189,6 @@ class AcksCheck:
         if frame.sequence != due:
             self._damage(Kind.SEQUENCE, offset, f"event {due} of {sender.subtask_id} next", told(frame))
         self._sent[sender] = frame.sequence + frame.count
-
-    def _batch_frame(self, offset: int, frame: BatchEventFrame) -> None:
-        """A task's writer numbers what it sends; those of tasks that have failed break off anywhere."""
-        self._report.checked["events to coordinators"] += frame.count
-        self._unpacks(offset, frame)
-        due = self._batch_sent.get(frame.writer, 0 if self._extent.begin == 0 else frame.sequence)
-        if frame.sequence != due:
-            self._damage(Kind.SEQUENCE, offset, f"event {due} of writer {frame.writer} next", told(frame))
-        self._batch_sent[frame.writer] = frame.sequence + frame.count
 
     def _unpacks(self, offset: int, frame: OperatorEventFrame | BatchEventFrame) -> None:
         try:
@@ -206,6 +226,7 @@ class AcksCheck:
     # ---- the end
 
     def finish(self) -> None:
+        self._batches.finish()
         for offset, entries in sorted(self._acks.items()):
             for known, subtask, snapshot in entries:
                 expected = f"the ack of checkpoint {known.id} by {subtask} attempt {snapshot.attempt}"

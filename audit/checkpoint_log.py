@@ -244,7 +244,10 @@ class CheckpointLogCheck:
             self._damage(Kind.CHECKPOINT_ID, offset, "a checkpoint id that was not used before", told(header))
         elif epoch is not None and not epoch.first_id <= n <= epoch.reserved_through:
             expected = f"an id of the block of epoch {epoch.number}, {epoch.first_id} to {epoch.reserved_through}"
-            self._damage(Kind.CHECKPOINT_ID, offset, expected, told(header))
+            if n < epoch.first_id:
+                self._damage(Kind.CHECKPOINT_ID, offset, expected, told(header))
+            else:  # compaction takes a discarded checkpoint away, and the ids that its record reserved
+                self._if_whole.append((Kind.CHECKPOINT_ID, offset, expected, told(header)))
 
     def _known(
         self, offset: int, header: CheckpointCompleted | CheckpointPrepared, *, keep: bool = False
@@ -297,6 +300,10 @@ class CheckpointLogCheck:
         """Nothing of an attempt that a replaced coordinator had started is in it, but for the ends of the finished."""
         header = known.header
         position = header.acks_position if isinstance(header, CheckpointCompleted) else 0
+        if isinstance(header, CheckpointCompleted) and 0 < position < header.commands_position and not known.by_query:
+            expected = f"commands executed before checkpoint {known.id} was decided, below offset {position}"
+            self._damage(Kind.COMMAND, known.offset, expected, f"those below {header.commands_position}")
+        inboxes = {operator.operator: operator.inbox_position for operator in header.operators}
         for subtask, snapshot in known.subtasks.items():
             if snapshot.epoch != header.epoch and not snapshot.finished and not known.by_query:
                 expected = f"{subtask} in checkpoint {known.id} as an attempt of epoch {header.epoch}"
@@ -305,6 +312,10 @@ class CheckpointLogCheck:
             if position and not known.by_query and snapshot.ack_offset >= position:
                 expected = f"the ack of {subtask} before checkpoint {known.id} was decided, below offset {position}"
                 self._damage(Kind.ACK, known.offset, expected, f"an ack at offset {snapshot.ack_offset}")
+            if snapshot.ack_offset < inboxes.get(subtask.operator, 0) and not snapshot.finished:
+                expected = f"the inbox of {subtask.operator} in checkpoint {known.id} to begin at or before the ack of"
+                expected += f" {subtask}, at offset {snapshot.ack_offset}"
+                self._damage(Kind.ACK, known.offset, expected, f"offset {inboxes[subtask.operator]}")
 
     def _as_prepared(self, offset: int, prepared: KnownCheckpoint, known: KnownCheckpoint) -> None:
         """What completes is what was prepared, with what its batch has sent."""

@@ -14,6 +14,7 @@ from ..schemas.state import OPEN_END, ChannelPosition, Segment, Sender
 from .describing import told
 from .facts import KnownCheckpoint, LogFacts
 from .report import Extent, Kind, Place, Report
+from .snapshots import sender_of
 
 
 @dataclass(slots=True)
@@ -47,18 +48,21 @@ class DataCheck:
             if snapshot is None or known.copied:
                 continue
             for position in snapshot.data_positions:
-                if position.sender.operator == upstream:
-                    ranges += self._expect(known, snapshot, position)
+                channel = sender_of(position)
+                if channel is not None and channel.operator == upstream:
+                    ranges += self._expect(known, snapshot, position, channel)
         self._ranges = deque(sorted(ranges, key=lambda wanted: wanted.segment.begin))
         self._active: list[_Wanted] = []
 
-    def _expect(self, known: KnownCheckpoint, snapshot: SubtaskSnapshot, named: ChannelPosition) -> list[_Wanted]:
-        extent, sender = self._extent, known.subtasks.get(named.sender)
+    def _expect(
+        self, known: KnownCheckpoint, snapshot: SubtaskSnapshot, named: ChannelPosition, channel: SubtaskId
+    ) -> list[_Wanted]:
+        extent, sender = self._extent, known.subtasks.get(channel)
         self._inside(known, snapshot, named)
         opened = next((segment for segment in named.segments if segment.end == OPEN_END), None)
         taken_now = snapshot.epoch == known.header.epoch and not snapshot.finished
         if opened is not None and taken_now and sender is not None and sender.epoch == known.header.epoch:
-            who = Sender(*named.sender, sender.attempt, sender.epoch, sender.generation)
+            who = Sender(*channel, sender.attempt, sender.epoch, sender.generation)
             if opened.begin - 1 >= extent.begin:
                 self._barriers[who, known.id] = opened.begin - 1, known
                 self._looked_at.add(opened.begin - 1)
@@ -67,7 +71,7 @@ class DataCheck:
         ranges = [segment for segment in named.segments if segment.end != OPEN_END and segment.begin < segment.end]
         if not ranges or ranges[0].begin < extent.begin:
             return []
-        return [_Wanted(named.sender, ranges[0], named.sequence, known)]
+        return [_Wanted(channel, ranges[0], named.sequence, known)]
 
     def _inside(self, known: KnownCheckpoint, snapshot: SubtaskSnapshot, named: ChannelPosition) -> None:
         extent, facts, n = self._extent, self._facts, known.id

@@ -432,7 +432,8 @@ class EventsCheck:
     def finish(self) -> None:
         for n in sorted(self._markers):
             known, snapshot = self._snapshots[n]
-            if known.by_query and snapshot.event_ranges[0].begin < self._extent.begin:
+            ranges = snapshot.event_ranges
+            if known.by_query and ranges and ranges[0].begin < self._extent.begin:
                 self._report.unjudged["markers that have been truncated"] += 1
                 continue
             at = snapshot.event_position - 1

@@ -7,6 +7,7 @@ but for what was appended since the first look (see :class:`~.report.Extent`).
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
@@ -48,6 +49,7 @@ SILENCE_S = 30.0
 """A broker that gives nothing for so long, while something is there, is away."""
 _POLL_RECORDS = 1_000
 _AGAIN_MAX = 10
+_SUBTASK_KEY = re.compile(rb"([0-9]{1,9}):-?[0-9]*")
 
 
 def audit(transport: Transport, job: str, prefix: str = DEFAULT_PREFIX, *, progress: Progress | None = None) -> Report:
@@ -170,7 +172,7 @@ class _Audit:
             report = Report(self._names.job)
             check = make(report, extent)
             try:
-                self._feed(at, extent, kinds, check)
+                self._feed(at, extent, kinds, check, report)
             except PositionUnavailable:
                 continue
             check.finish()
@@ -178,7 +180,7 @@ class _Audit:
             return check, extent
         raise TransportError(f"{at} is truncated again and again while it is read: audit the job when it does less")
 
-    def _feed(self, at: Partition, extent: Extent, kinds: Any, check: PartitionCheck) -> None:
+    def _feed(self, at: Partition, extent: Extent, kinds: Any, check: PartitionCheck, report: Report) -> None:
         if extent.begin >= extent.end:
             return
         position, deadline = extent.begin, time.monotonic() + SILENCE_S
@@ -196,6 +198,8 @@ class _Audit:
                         break
                     decoded = _decoded(record)
                     if isinstance(decoded, kinds):
+                        if isinstance(decoded, EventsRecord):
+                            _require_key(record, report)
                         check.read(record.offset, decoded)
                     else:
                         check.unreadable(record.offset)
@@ -214,3 +218,11 @@ def _decoded(record: LogRecord) -> Record | None:
         return decode(record.value)
     except UnreadableRecord:
         return None
+
+
+def _require_key(record: LogRecord, report: Report) -> None:
+    """The key of an events record names the subtask, which is the partition's index; without one it says nothing."""
+    named = _SUBTASK_KEY.fullmatch(record.key or b"")
+    if named is not None and int(named[1]) != record.partition.index:
+        expected = f"a key of subtask {record.partition.index}"
+        report.damage(Kind.KEY, Place(*record.partition), record.offset, expected, named[0].decode())

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from ..schemas.checkpoints import SubtaskSnapshot
-from ..schemas.ids import SubtaskId
-from ..schemas.state import OPEN_END
+from ..schemas.ids import SubtaskId, is_name
+from ..schemas.state import OPEN_END, ChannelPosition
 from .report import Kind, Place, Report
+
+_INDEX = re.compile("[0-9]{1,9}")
 
 
 def check_ranges(
@@ -20,6 +24,9 @@ def check_ranges(
             report.damage(Kind.RANGE, place, offset, expected, f"[{segment.begin}, {segment.end})")
         position = segment.end
     for channel in snapshot.data_positions:
+        if sender_of(channel) is None:
+            expected = f"a channel to {subtask} in checkpoint {n} that names its sender as operator/index"
+            report.damage(Kind.RANGE, place, offset, expected, repr(channel.channel))
         position, opened = 0, False
         for segment in channel.segments:
             if opened or segment.begin < position or not (segment.end == OPEN_END or segment.begin <= segment.end):
@@ -29,6 +36,12 @@ def check_ranges(
                 report.damage(Kind.RANGE, place, offset, expected, f"[{segment.begin}, {segment.end})")
             opened = segment.end == OPEN_END
             position = max(position, segment.end)
+
+
+def sender_of(position: ChannelPosition) -> SubtaskId | None:
+    """Return the sending subtask of a channel; None if its name is none: an ack may name anything."""
+    operator, _, index = position.channel.rpartition("/")
+    return SubtaskId(operator, int(index)) if is_name(operator) and _INDEX.fullmatch(index) else None
 
 
 def check_savepoint_inbox(

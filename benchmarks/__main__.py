@@ -24,10 +24,16 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else WIDTH, highlight=False)
     wish = Wish(1 if chosen.quick else chosen.repeats, chosen.quick, chosen.kafka_jars)
     report = Report(wish.repeats, wish.quick)
+    interrupted = False
     for name in [part for part in PARTS if part in (chosen.only or PARTS)]:
-        _measure(name, wish, report, console)
-        if chosen.json:
-            chosen.json.write_text(json.dumps(report.document(), indent=2) + "\n")
+        try:
+            _measure(name, wish, report, console)
+        except KeyboardInterrupt:
+            interrupted = True
+            break
+        finally:
+            if chosen.json:
+                chosen.json.write_text(json.dumps(report.document(), indent=2) + "\n")
     console.print(report.table())
     console.print(report.summary())
     for name, why in report.failed.items():
@@ -37,6 +43,9 @@ def main() -> int:
 
         for path in draw(report.document(), chosen.plots):
             console.print(f"drawn: {path}")
+    if interrupted:
+        print("interrupted: the table holds what had been measured", file=sys.stderr)
+        return 130
     return 1 if report.failed else 0
 
 
@@ -48,11 +57,13 @@ def _measure(name: str, wish: Wish, report: Report, console: Console) -> None:
 
     say("begins")
     try:
-        report.figures[name] = figures_of(PARTS[name], wish, say)
+        for figure in figures_of(PARTS[name], wish, say):
+            report.figures.setdefault(name, []).append(figure)
     except PartFailed as failure:
         report.failed[name] = str(failure)
         say("has failed")
-    report.seconds[name] = time.monotonic() - began
+    finally:
+        report.seconds[name] = time.monotonic() - began
 
 
 def _arguments() -> argparse.Namespace:

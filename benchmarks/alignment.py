@@ -7,7 +7,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.queues import Queue
@@ -69,8 +69,7 @@ class HeldUp:
         return self.records * SIZE / 1e6
 
 
-def figures(setting: Setting) -> list[Figure]:
-    found = []
+def figures(setting: Setting) -> Iterator[Figure]:
     for unaligned in (False, True):
         kind = "unaligned" if unaligned else "aligned"
         setting.say(kind)
@@ -78,18 +77,15 @@ def figures(setting: Setting) -> list[Figure]:
         what = f"resident memory of a receiver while {run.records:,} records come behind the first of its two barriers"
         came = f"records of {SIZE} bytes that came meanwhile"
         grown = [sample.grown_mb for sample in run.samples]
-        found += [
-            Figure(f"held-up alignment, {kind}: grown by at most", what, max(grown), "MB", run.skipped_mb, came,
-                   runs=tuple(grown)),
-            Figure(f"held-up alignment, {kind}: grown by, to the end", what, run.peak_mb, "MB", run.skipped_mb, came),
-        ]  # fmt: skip
+        name = f"held-up alignment, {kind}"
+        yield Figure(f"{name}: grown by at most", what, max(grown), "MB", run.skipped_mb, came, runs=tuple(grown))
+        yield Figure(f"{name}: grown by, to the end", what, run.peak_mb, "MB", run.skipped_mb, came)
         if not unaligned:
             cached = [sample.cached_mb for sample in run.samples]
-            found.append(
-                Figure(f"held-up alignment, {kind}: skipped records kept", "at most, as its cache counts them",
-                       max(cached), "MB", run.bound_mb, "the cache's bound", runs=tuple(cached))
+            yield Figure(
+                f"{name}: skipped records kept", "at most, as its cache counts them",
+                max(cached), "MB", run.bound_mb, "the cache's bound", runs=tuple(cached),
             )  # fmt: skip
-    return found
 
 
 class Numbering(Subtask):

@@ -39,16 +39,18 @@ WITHIN_S = 75.0
 _STACK_BYTES = 512 * 1024
 
 
-def figures(setting: Setting) -> list[Figure]:
+def figures(setting: Setting) -> Iterator[Figure]:
     """For each number of subtasks raw and ours, one behind the other."""
     count = setting.count(CHECKPOINTS, 3)
-    found: dict[int, Figure] = {}
+    times_ms: dict[int, float] = {}
     for subtasks in (1, PROCESSES_MAX + 2) if setting.quick else SUBTASKS:
         setting.say(f"{subtasks:,} subtask(s)")
         rounds = raw_rounds(setting.bootstrap, hosts(subtasks), count, len(STATE), WITHIN_S)
         taken = checkpoint_times(setting.bootstrap, subtasks, count)
-        found[subtasks] = _figure(subtasks, taken, rounds)
-    return [*found.values(), _growth({subtasks: figure.value for subtasks, figure in found.items()})]
+        figure = _figure(subtasks, taken, rounds)
+        times_ms[subtasks] = figure.value
+        yield figure
+    yield _growth(times_ms)
 
 
 def _figure(subtasks: int, taken: list[float], rounds: list[float]) -> Figure:
@@ -103,7 +105,7 @@ class Stopwatch(OperatorCoordinator):
             self.taken.append(time.monotonic() - self._began.pop(checkpoint_id))
             self.changed.notify_all()
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         raise RuntimeError(f"checkpoint {checkpoint_id} was aborted: no time was measured")
 
     def wait(self, ready: int, taken: int, within_s: float = DEADLINE_S) -> None:

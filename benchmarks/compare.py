@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from .report import number
+from .report import document_at, number
 
 HEAD = ("figure", "measured", "beside it", "which is", "ratio", "goal", "met")
 
@@ -65,8 +63,8 @@ def _line(cells: Iterable[str]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compare", description=__doc__)
-    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN.json", help="what --json has written")
-    print(table([json.loads(path.read_text()) for path in parser.parse_args().runs]))
+    parser.add_argument("runs", type=document_at, nargs="+", metavar="RUN.json", help="what --json has written")
+    print(table(parser.parse_args().runs))
 
 
 if __name__ == "__main__":

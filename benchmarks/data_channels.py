@@ -194,12 +194,10 @@ def measure(bootstrap: str, way: Way, records: int) -> Measured:
     return Measured(per_source * n / took, completed, round(per_source * n / frames))
 
 
-def figures(setting: Setting) -> list[Figure]:
-    found = []
+def figures(setting: Setting) -> Iterator[Figure]:
     for parallelism in setting.parallelisms:
         setting.say(f"{parallelism} to {parallelism}")
-        found += _figures(setting, parallelism)
-    return found
+        yield from _figures(setting, parallelism)
 
 
 def _figures(setting: Setting, parallelism: int) -> list[Figure]:

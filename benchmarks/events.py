@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 
 from penstock.schemas.errors import Backpressure
 
@@ -20,15 +21,13 @@ INTERVAL_S = 0.1
 """Between two checkpoints, where there are any."""
 
 
-def figures(setting: Setting) -> list[Figure]:
-    found = []
+def figures(setting: Setting) -> Iterator[Figure]:
     for subtasks in setting.parallelisms:
         setting.say(f"{subtasks} subtask(s)")
-        found += _figures(setting, subtasks)
-    return found
+        yield from _figures(setting, subtasks)
 
 
-def _figures(setting: Setting, subtasks: int) -> list[Figure]:
+def _figures(setting: Setting, subtasks: int) -> Iterator[Figure]:
     """Raw and ours by turns, so that a noisy minute hits both."""
     events, at = setting.count(EVENTS, 20_000), setting.bootstrap
     per_second: defaultdict[str, list[float]] = defaultdict(list)
@@ -40,21 +39,23 @@ def _figures(setting: Setting, subtasks: int) -> list[Figure]:
             per_second[bound].append(events_per_second(at, subtasks, events, unhandled, None))
             per_second[f"{bound}, checkpoints"].append(events_per_second(at, subtasks, events, unhandled, INTERVAL_S))
     what = f"first send_event to last handle_operator_event, {SIZE}-byte events, each subtask in a process of its own"
-    found = []
     for bound in bounds:
         name = f"events, {subtasks} subtask{'s' if subtasks > 1 else ''}, {bound}"
         ours, unit = per_second[bound], "events/s"
-        found += [
-            Figure.of_runs(name, what, ours, unit, per_second["records"], "raw, one record per event",
-                           Goal(">= 3 times", "ratio", at_least=3)),
-            Figure.of_runs(name, what, ours, unit, per_second["frames"],
-                           f"raw, frames of {FRAME}, packed and unpacked, a no-op called for each",
-                           Goal(">= 60 %", "ratio", at_least=0.6)),
-            Figure.of_runs(f"{name}, a checkpoint every {1000 * INTERVAL_S:g} ms", what,
-                           per_second[f"{bound}, checkpoints"], unit, ours, "ours without checkpoints",
-                           Goal(">= 90 %", "ratio", at_least=0.9)),
-        ]  # fmt: skip
-    return found
+        yield Figure.of_runs(
+            name, what, ours, unit, per_second["records"], "raw, one record per event",
+            Goal(">= 3 times", "ratio", at_least=3),
+        )  # fmt: skip
+        yield Figure.of_runs(
+            name, what, ours, unit, per_second["frames"],
+            f"raw, frames of {FRAME}, packed and unpacked, a no-op called for each",
+            Goal(">= 60 %", "ratio", at_least=0.6),
+        )  # fmt: skip
+        yield Figure.of_runs(
+            f"{name}, a checkpoint every {1000 * INTERVAL_S:g} ms", what,
+            per_second[f"{bound}, checkpoints"], unit, ours, "ours without checkpoints",
+            Goal(">= 90 %", "ratio", at_least=0.9),
+        )  # fmt: skip
 
 
 def events_per_second(bootstrap: str, subtasks: int, events: int, max_unhandled: int, interval: float | None) -> float:

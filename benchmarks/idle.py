@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,14 +35,12 @@ class Cost:
     """That all the job's topics grow by, as long as nothing is deleted."""
 
 
-def figures(setting: Setting) -> list[Figure]:
+def figures(setting: Setting) -> Iterator[Figure]:
     seconds = setting.count(10, 2)
     alone = cost_of_broker(setting.broker_pid, seconds)
-    found = []
     for count, interval in JOBS[: setting.count(len(JOBS), 1)]:
         setting.say(f"{count} subtask(s), checkpoints: {interval} ...")
-        found += _figures(count, interval, cost_of_job(setting, count, interval, seconds), alone)
-    return found
+        yield from _figures(count, interval, cost_of_job(setting, count, interval, seconds), alone)
 
 
 def _figures(count: int, interval: float | None, cost: Cost, alone: float) -> list[Figure]:

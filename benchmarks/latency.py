@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from collections.abc import Iterator
 
 from . import raw
 from .figures import SIZE, Figure, Goal, Setting, quantile
@@ -19,7 +20,7 @@ GOALS = {
 }
 
 
-def figures(setting: Setting) -> list[Figure]:
+def figures(setting: Setting) -> Iterator[Figure]:
     """Medians of each run's quantiles, raw and ours by turns."""
     count, at = setting.count(EVENTS, 20), setting.bootstrap
     taken: defaultdict[str, list[list[float]]] = defaultdict(list)
@@ -29,7 +30,6 @@ def figures(setting: Setting) -> list[Figure]:
         taken["round trip"].append(round_trip)
         taken["handled"].append(handled_latencies(at, count))
         taken["settled"].append(settled_latencies(at, count))
-    found = []
     for ours, name, theirs, means in (
         ("handled", "send to handled", "one way", "raw, produce to consumed in another process"),
         ("settled", "send to settled future", "round trip", "raw, produce to consumed to an answer consumed"),
@@ -37,8 +37,7 @@ def figures(setting: Setting) -> list[Figure]:
         for q, (fraction, goal) in GOALS.items():
             runs, raw_runs = ([1000 * quantile(run, fraction) for run in taken[side]] for side in (ours, theirs))
             what = f"{SIZE}-byte events one at a time, {1000 * PAUSE_S:g} ms between, idle job, 1 subtask"
-            found.append(Figure.of_runs(f"{name}, {q}", what, runs, "ms", raw_runs, means, goal))
-    return found
+            yield Figure.of_runs(f"{name}, {q}", what, runs, "ms", raw_runs, means, goal)
 
 
 def handled_latencies(bootstrap: str, count: int) -> list[float]:

@@ -47,23 +47,25 @@ class Futures(NamedTuple):
     settled_per_second: float
 
 
-def figures(setting: Setting) -> list[Figure]:
+def figures(setting: Setting) -> Iterator[Figure]:
     at, subtasks = setting.bootstrap, setting.count(SUBTASKS, checkpoints.PROCESSES_MAX + 2)
     setting.say(f"a coordinator of {subtasks:,} subtasks")
     one = in_a_process_of_its_own(BOUND_S, memory_of_coordinator, at, 1)
     many = in_a_process_of_its_own(BOUND_S, memory_of_coordinator, at, subtasks)
+    yield Figure(
+        f"memory of a coordinator, {subtasks:,} subtasks", f"resident memory behind {CHECKPOINTS} checkpoints",
+        many, "MB", one, "with 1 subtask",
+    )  # fmt: skip
     count = setting.count(FUTURES, 20_000)
     setting.say(f"{count:,} outstanding futures")
-    runs = {how: [_futures(setting, how, count) for _ in range(setting.repeats)] for how in KEPT}
     what = f"{count:,} events sent to 1 subtask that handles none; resident memory of the coordinator's process, grown"
-    return [
-        Figure(f"memory of a coordinator, {subtasks:,} subtasks", f"resident memory behind {CHECKPOINTS} checkpoints",
-               many, "MB", one, "with 1 subtask"),
-        *[Figure.of_runs(f"outstanding futures, {how}", what, [run.grown_mb for run in runs[how]], "MB")
-          for how in KEPT],
-        Figure.of_runs("outstanding futures, settling", "from the release of the handler to the last callback called",
-                       [run.settled_per_second for run in runs[CALLED_BACK]], "futures/s"),
-    ]  # fmt: skip
+    for how in KEPT:
+        runs = [_futures(setting, how, count) for _ in range(setting.repeats)]
+        yield Figure.of_runs(f"outstanding futures, {how}", what, [run.grown_mb for run in runs], "MB")
+        if how == CALLED_BACK:
+            settled = "from the release of the handler to the last callback called"
+            per_second = [run.settled_per_second for run in runs]
+            yield Figure.of_runs("outstanding futures, settling", settled, per_second, "futures/s")
 
 
 def _futures(setting: Setting, how: str, count: int) -> Futures:

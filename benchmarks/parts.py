@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeAlias
@@ -22,7 +22,7 @@ from .figures import Figure, Setting
 
 @dataclass(frozen=True)
 class Part:
-    """A module of this package with a function ``figures(setting: Setting) -> list[Figure]``."""
+    """A module of this package with a function ``figures(setting: Setting) -> Iterable[Figure]``."""
 
     module: str
     bound_s: float
@@ -59,16 +59,21 @@ class PartFailed(Exception):
     """A part raised, broke off or took too long; the text says what."""
 
 
-Said: TypeAlias = "str | list[Figure] | PartFailed"
+@dataclass(frozen=True)
+class PartEnded:
+    """A part has measured everything."""
 
 
-def figures_of(part: Part, wish: Wish, say: Callable[[str], None]) -> list[Figure]:
-    """What the part measures. Raises PartFailed; none of its processes is left behind."""
+Said: TypeAlias = "str | Figure | PartEnded | PartFailed"
+
+
+def figures_of(part: Part, wish: Wish, say: Callable[[str], None]) -> Iterator[Figure]:
+    """Yield each figure of the part as it is measured. Raises PartFailed; none of its processes is left behind."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        return _figures_of(part, wish, say, folder)
+        yield from _figures_of(part, wish, say, folder)
 
 
-def _figures_of(part: Part, wish: Wish, say: Callable[[str], None], folder: str) -> list[Figure]:
+def _figures_of(part: Part, wish: Wish, say: Callable[[str], None], folder: str) -> Iterator[Figure]:
     context = multiprocessing.get_context("spawn")
     mine, its = context.Pipe()
     process = context.Process(target=_run, args=(part, wish, folder, its))
@@ -78,11 +83,15 @@ def _figures_of(part: Part, wish: Wish, say: Callable[[str], None], folder: str)
     try:
         while mine.poll(max(0.0, deadline - time.monotonic())):
             said: Said = mine.recv()
-            if isinstance(said, PartFailed):
-                raise said
-            if isinstance(said, list):
-                return said
-            say(said)
+            match said:
+                case Figure():
+                    yield said
+                case PartEnded():
+                    return
+                case PartFailed():
+                    raise said
+                case str():
+                    say(said)
         raise PartFailed(f"no end within {part.bound_s:g} s")
     except EOFError:
         process.join(10)
@@ -100,10 +109,12 @@ def _run(part: Part, wish: Wish, folder: str, pipe: Connection) -> None:
     try:
         with EmbeddedBroker(f"{folder}/broker") as broker:
             setting = Setting(broker.bootstrap, broker.pid, wish.repeats, wish.quick, pipe.send, wish.kafka_jars)
-            said: Said = importlib.import_module(f"{__package__}.{part.module}").figures(setting)
+            for figure in importlib.import_module(f"{__package__}.{part.module}").figures(setting):
+                pipe.send(figure)
+        ended: Said = PartEnded()
     except BaseException:
-        said = PartFailed(traceback.format_exc())
-    pipe.send(said)
+        ended = PartFailed(traceback.format_exc())
+    pipe.send(ended)
 
 
 def _die_with(pipe: Connection) -> None:

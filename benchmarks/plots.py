@@ -1,9 +1,8 @@
-"""``python -m benchmarks.plots FILE --into FOLDER``: pictures of what ``python -m benchmarks --json FILE`` measured."""
+"""``python -m benchmarks.plots RUN.json --into FOLDER``: draw what ``python -m benchmarks --json`` measured."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any, TypeAlias
 
 import matplotlib as mpl
 from matplotlib.figure import Figure as Picture
+
+from .report import document_at
 
 Row: TypeAlias = dict[str, Any]
 """A figure, as the document has it."""
@@ -127,10 +128,10 @@ PICTURES: dict[str, tuple[str, tuple[float, float], Draw]] = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description=__doc__)
-    parser.add_argument("file", type=Path, help="what --json has written")
+    parser.add_argument("run", type=document_at, metavar="RUN.json", help="what --json has written")
     parser.add_argument("--into", type=Path, default=Path("docs"), metavar="FOLDER", help="(default docs)")
     chosen = parser.parse_args()
-    for path in draw(json.loads(chosen.file.read_text()), chosen.into):
+    for path in draw(chosen.run, chosen.into):
         print(path)
 
 

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import platform
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 
 from .figures import Figure
+
+
+def document_at(path: str) -> dict[str, Any]:
+    """Read the document that ``--json`` wrote. A type for argparse, which prints in one line why it cannot be read."""
+    try:
+        document = json.loads(Path(path).read_text())
+        if isinstance(document, dict) and isinstance(document.get("figures"), list):
+            return document
+        why = "it has no list of figures"
+    except (OSError, ValueError) as error:
+        why = str(error)
+    raise argparse.ArgumentTypeError(f"{path} is no document of python -m benchmarks --json: {why}")
 
 
 @dataclass

@@ -252,21 +252,20 @@ def _kafka_frames(spark: SparkSession, bootstrap: str, partitions: int, each: in
 # ---- all of it
 
 
-def figures(setting: Setting) -> list[Figure]:
-    at_broker, found = setting.bootstrap, list[Figure]()
+def figures(setting: Setting) -> Iterator[Figure]:
+    at_broker = setting.bootstrap
     with session(setting) as at:
         if not setting.quick:
             floors(at, at_broker, SLOTS, WARM_UP_BATCHES, 1)  # by then the JVM has compiled what all of them need
         for partitions in (SLOTS,) if setting.quick else (1, SLOTS):
             setting.say(f"micro-batches of one event, {partitions} partition(s)")
-            found += _floor_figures(floors(at, at_broker, partitions, setting.count(BATCHES, 2), setting.repeats))
+            yield from _floor_figures(floors(at, at_broker, partitions, setting.count(BATCHES, 2), setting.repeats))
         setting.say("rows per second")
         rows = setting.count(ROWS, SLOTS * FRAME)
-        found += _throughput_figures(rows_per_second(at, at_broker, SLOTS, rows, setting.repeats))
+        yield from _throughput_figures(rows_per_second(at, at_broker, SLOTS, rows, setting.repeats))
         for idle, count in ((True, setting.count(IDLE_EVENTS, 2)), (False, setting.count(STEADY_EVENTS, 20))):
             setting.say(f"from an event to its row, {'idle' if idle else 'steady'}")
-            found += _latency_figures(row_latencies(at, at_broker, count, idle), idle)
-    return found
+            yield from _latency_figures(row_latencies(at, at_broker, count, idle), idle)
 
 
 def _floor_figures(of: list[Floor]) -> list[Figure]:

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
 from multiprocessing.queues import Queue
@@ -47,7 +47,7 @@ STEADY_S = 1.5
 _LOOK_S = 0.05
 
 
-def figures(setting: Setting) -> list[Figure]:
+def figures(setting: Setting) -> Iterator[Figure]:
     """The short form: only what nobody could foresee, and an end that was asked for."""
     goal = Goal("<= session + 1 s", "difference", at_most=1.0)
     session = "the session (--takeover-after, by default), which the broker waits before it tells"
@@ -58,13 +58,11 @@ def figures(setting: Setting) -> list[Figure]:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         taken = Rounds(stack, folder, setting.bootstrap, after)
         killed = [taken.take_over("killed") for _ in range(rounds)]
+        yield Figure.of_runs("takeover, the coordinator killed", what, killed, "s", [after], session, goal)
         setting.say(f"killed {rounds} time(s); now told to leave ...")
         left = [taken.take_over("told to leave") for _ in range(rounds)]
+        yield Figure.of_runs("takeover, the coordinator told to leave", what, left, "s")
         taken.check()
-    return [
-        Figure.of_runs("takeover, the coordinator killed", what, killed, "s", [after], session, goal),
-        Figure.of_runs("takeover, the coordinator told to leave", what, left, "s"),
-    ]
 
 
 class Host:

@@ -75,13 +75,15 @@ class Node:
         return int(found[1]) if found else None
 
     def create(self) -> None:
-        """Make the folder. Raises InvalidDataPath when Kafka could not keep its data there."""
+        """Make the folder, for its user alone. Raises InvalidDataPath when Kafka could not keep its data there."""
         if "," in str(self.data_dir):
             raise InvalidDataPath(
                 f"Kafka takes a comma for the end of a path, and {self.data_dir} has one: choose another data folder"
             )
         try:
-            self._topics.mkdir(parents=True, exist_ok=True)
+            self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._topics.mkdir(mode=0o700, exist_ok=True)
+            self._topics.chmod(0o700)  # one that stood there before need not be
         except OSError as error:
             raise InvalidDataPath(
                 f"the broker's data folder cannot be made at {self.data_dir}: {error}; choose another"

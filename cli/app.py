@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -28,6 +29,7 @@ from . import (
     replay,
     run_job,
 )
+from .console import print_text
 from .demo import command as demo
 from .exits import Exit, exit_of, table
 
@@ -100,11 +102,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as left:
         return left.code if isinstance(left.code, int) else Exit.FAILED
     except BrokenPipeError:  # `penstock jobs | head`
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains when it flushes at exit
+        _give_up_stdout()
         return Exit.DONE
     except BaseException as error:
         if hasattr(error, "format_message"):  # typer's own, about the usage
-            print(f"penstock: {error.format_message()} (penstock --help)", file=sys.stderr)
+            print_text(f"penstock: {error.format_message()} (penstock --help)", sys.stderr)
             return Exit.USAGE
         return _told(error, debug)
     if code == Exit.INTERRUPTED:  # typer has made an exit code of it
@@ -112,18 +114,26 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else Exit.DONE
 
 
+def _give_up_stdout() -> None:
+    """Nobody reads it any more, and the interpreter still flushes it at exit."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with suppress(OSError, ValueError):  # it may be none with a descriptor
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def _told(error: BaseException, debug: bool) -> int:
     if type(error).__name__ == "Abort":
         error = KeyboardInterrupt()
     code = exit_of(error)
     if debug:
-        traceback.print_exception(error, file=sys.stderr)
+        print_text("".join(traceback.format_exception(error)).rstrip(), sys.stderr)
     match code:
         case Exit.INTERRUPTED:
-            print("penstock: interrupted", file=sys.stderr)
+            print_text("penstock: interrupted", sys.stderr)
         case Exit.UNEXPECTED:
             where = "" if debug else " (unexpected; penstock --debug ... shows where)"
-            print(f"penstock: {type(error).__name__}: {error}{where}", file=sys.stderr)
+            print_text(f"penstock: {type(error).__name__}: {error}{where}", sys.stderr)
         case _:
-            print(f"penstock: {error}", file=sys.stderr)
+            print_text(f"penstock: {error}", sys.stderr)
     return code

@@ -12,7 +12,7 @@ from ..coordinator.protocol.standby import ENDED
 from ..schemas.status import CommandReply
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
-from .console import Console
+from .console import Console, print_text
 from .exits import Failed, UsageError
 from .plain import plain, text_of
 
@@ -83,7 +83,7 @@ def request(
         _require_running(client, job)
         reply = client.request(operator, data, timeout_s=timeout)
     if not as_json and reply.accepted:
-        print(text_of(reply.payload), flush=True)
+        print_text(text_of(reply.payload))
         return
     _answer(reply, Console(as_json=as_json))
 

@@ -29,8 +29,10 @@ from .starting import (
     FromSavepointOption,
     JobFileArgument,
     NameOption,
+    ResumeOption,
     metrics_served,
     named,
+    require_one_start,
     restore_options,
 )
 
@@ -64,6 +66,7 @@ def coordinator(
     fresh: FreshOption = False,
     from_checkpoint: FromCheckpointOption = None,
     from_savepoint: FromSavepointOption = None,
+    resume: ResumeOption = False,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
@@ -83,6 +86,7 @@ def coordinator(
     takeover_after = _checked(
         standby, takeover_after, fresh or from_checkpoint is not None or from_savepoint is not None
     )
+    require_one_start(fresh=fresh, from_checkpoint=from_checkpoint, from_savepoint=from_savepoint, resume=resume)
     console = Console(as_json=as_json)
     with console.stdout_kept():
         job = named(load_job(file), name, prefix)
@@ -90,7 +94,7 @@ def coordinator(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint)
+        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint, resume=resume)
         settings = replace(job.settings, batches=query)
         service: Host
         if standby:

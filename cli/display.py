@@ -10,7 +10,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..dashboard import words
-from ..dashboard.model import totals_of
 from ..schemas.status import JobStatus
 from .console import Console
 from .redrawn import Redrawn
@@ -23,7 +22,7 @@ SUBTASKS_SHOWN = 32
 
 def headline(status: JobStatus) -> str:
     """One line about the whole job."""
-    totals = [totals_of(operator) for operator in status.operators]
+    totals = [operator.totals for operator in status.operators]
     sent, handled, live = sum(t.sent for t in totals), sum(t.handled for t in totals), sum(t.running for t in totals)
     total = sum(o.parallelism for o in status.operators)
     events = (
@@ -63,8 +62,9 @@ def subtask_table(status: JobStatus) -> Table:
 
 
 def waiting_lines(status: JobStatus) -> list[str]:
-    """What every pending checkpoint waits for, by name."""
-    return words.pending(status)
+    """Name what every pending checkpoint waits for; or say that the job is idle."""
+    idle = words.idle(status)
+    return words.pending(status) + ([] if idle is None else [idle])
 
 
 def renderable(status: JobStatus, lines: list[str], progress: str = "") -> Group:

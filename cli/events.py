@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from typing import Annotated, Any
@@ -23,7 +22,7 @@ from ..schemas.user_codec import Codec, learn
 from ..schemas.user_schemas import Subject
 from ..transport.ports import Partition
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
-from .console import Console
+from .console import Console, json_text, print_text
 from .exits import UsageError
 from .job_file import load_job
 from .plain import plain, text_of
@@ -75,7 +74,7 @@ def events(
         selection = Selection(operator, frozenset(indexes), kinds)
         begins = _begins(recorded_job, selection, from_checkpoint, from_offset, from_time)
         for note in begins.notes:
-            print(f"penstock: {note}", file=sys.stderr)
+            print_text(f"penstock: {note}", sys.stderr)
         printer = _Printer(console, None if codec is None else decoding(codec, recorded_job, operator))
         if as_json:
             for used in schemas_of(recorded_job, operator):
@@ -87,7 +86,7 @@ def events(
         hidden = 0
         for found in reading:
             if isinstance(found, Gone):
-                print(f"penstock: {found}", file=sys.stderr)
+                print_text(f"penstock: {found}", sys.stderr)
             elif selection.takes(found):
                 if selection.is_noise(found):
                     hidden += 1
@@ -97,7 +96,7 @@ def events(
                     break
         reading.close()
     if hidden and not as_json:
-        print(f"penstock: {hidden} heartbeats are not shown (--kind heartbeat)", file=sys.stderr)
+        print_text(f"penstock: {hidden} heartbeats are not shown (--kind heartbeat)", sys.stderr)
 
 
 def opened(transport: Any, job: str, prefix: str, operator: str, subtask: int | None) -> tuple[RecordedJob, list[int]]:
@@ -124,7 +123,7 @@ def schemas_of(job: RecordedJob, operator: str) -> list[SchemaUsed]:
     try:
         return job.schemas(operator)
     except JobRefused as error:
-        print(f"penstock: what schemas the job has recorded is not known: {error}", file=sys.stderr)
+        print_text(f"penstock: what schemas the job has recorded is not known: {error}", sys.stderr)
         return []
 
 
@@ -176,7 +175,7 @@ class _Printer:
         self.printed = 0
 
     def line(self, value: dict[str, Any]) -> None:
-        print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+        print(json_text(value), flush=True)
 
     def record(self, found: Recorded) -> None:
         self.printed += 1
@@ -184,8 +183,8 @@ class _Printer:
             self.line(json_of(found, self._decode))
             return
         if self.printed == 1:
-            print(HEADER)
-        print(line_of(found, self._decode), flush=True)
+            print_text(HEADER)
+        print_text(line_of(found, self._decode))
 
 
 def json_of(found: Recorded, decode: Decode | None = None) -> dict[str, Any]:

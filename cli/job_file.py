@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..job import Job
@@ -19,21 +21,29 @@ _loaded: set[str] = set()
 def load_job(where: str) -> Job:
     """Runs the file and returns the Job of that name, or what the function of that name returns.
 
-    What stands beside the file can be imported by it. UsageError for everything that is wrong with it; what the file
-    itself raises goes through, with the file's own lines in the traceback (--debug).
+    What stands beside the file can be imported by it. UsageError for everything that is wrong with it, and for what its
+    own code raises, with the file's own lines in the traceback (--debug).
     """
     file, colon, name = where.rpartition(":")
     if not colon or not name.isidentifier():
         file, name = where, DEFAULT_NAME
     path = Path(file)
-    if not path.exists():
+    try:
+        exists, is_file = path.exists(), path.is_file()
+    except OSError as error:  # a name that no file can have
+        raise UsageError(f"{file} cannot be a job file: {error.strerror}") from None
+    if not exists:
         raise UsageError(f"there is no job file {file}")
-    if path.suffix != ".py" or not path.is_file():
+    if path.suffix != ".py" or not is_file:
         raise UsageError(f"{file} is no Python file: penstock run FILE.py, or FILE.py:NAME")
-    found = getattr(_module(path.resolve()), name, None)
+    path = path.resolve()
+    found = getattr(_module(path), name, None)
     if found is None:
         raise UsageError(f"{file} defines no {name!r}: name the variable that holds the job, as in {file}:my_job")
-    job = found() if callable(found) and not isinstance(found, Job) else found
+    job = found
+    if callable(found) and not isinstance(found, Job):
+        with _told(path):
+            job = found()
     if not isinstance(job, Job):
         raise UsageError(
             f"{name!r} in {file} is a {type(job).__name__}, not a penstock.Job or a function returning one"
@@ -52,14 +62,21 @@ def _module(path: Path) -> object:
     module = importlib.util.module_from_spec(spec)
     _loaded.add(stem)
     sys.modules[stem] = module  # dataclasses look there for the module they stand in
-    try:
+    with _told(path):
         spec.loader.exec_module(module)
+    return module
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what the file's own code raises into a UsageError that names the line."""
+    try:
+        yield
     except PenstockError:
         raise
     except Exception as error:
         line = _line_in(path, error)
         raise UsageError(f"{path}{line}: {type(error).__name__}: {error} (penstock --debug ... shows where)") from error
-    return module
 
 
 def _line_in(path: Path, error: Exception) -> str:

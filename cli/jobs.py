@@ -9,7 +9,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..coordinator.costs import Cost, JobOnBroker, jobs_on
-from ..dashboard.model import totals_of
 from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
@@ -81,7 +80,7 @@ def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
 def _doing(status: JobStatus | None) -> tuple[str, str, str]:
     if status is None:
         return "-", "-", "-"
-    running = sum(totals_of(operator).running for operator in status.operators)
+    running = sum(operator.totals.running for operator in status.operators)
     subtasks = sum(operator.parallelism for operator in status.operators)
     last = "none" if status.last_completed == NO_CHECKPOINT else str(status.last_completed)
     return f"{running}/{subtasks}", str(status.epoch), last

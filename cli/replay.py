@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -19,7 +18,7 @@ from ..schemas.ids import SubtaskId
 from ..schemas.state import Segment, StateHandle
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
-from .console import Console
+from .console import Console, json_text, print_text
 from .events import JobFileOption, OperatorArgument, decoding, json_of, opened
 from .exits import Exit, UsageError
 from .job_file import load_job
@@ -77,7 +76,7 @@ def replay(
             raise UsageError(str(error)) from None
         if policy is None and (policy := policy_in(recorded_job, who)) is None:
             policy = FailoverPolicy.REPLAY
-            print("penstock: no Start is left that names the policy; taken as replay (--policy)", file=sys.stderr)
+            print_text("penstock: no Start is left that names the policy; taken as replay (--policy)", sys.stderr)
         how = None if failover is None else Restore.FAILOVER if failover else Restore.RESTART
         begun = restored(recorded_job, who, checkpoint, policy, how)
         dry_run = DryRun(job, begun)
@@ -95,25 +94,25 @@ def _records(job: RecordedJob, begun: Restored) -> Iterator[Recorded]:
     begin = max(begun.begin, there.begin)
     for found in LogReading(job.transport, {partition: begin}, {partition: begun.start_offset}):
         if isinstance(found, Gone):
-            print(f"penstock: {found}", file=sys.stderr)
+            print_text(f"penstock: {found}", sys.stderr)
         else:
             yield found
 
 
 def _print(begun: Restored, dry_run: DryRun, judged: Iterator[Judged], decode: Decode | None) -> None:
     for line in described(begun):
-        print(line)
-    print(HEADER)
+        print_text(line)
+    print_text(HEADER)
     for one in judged:
         n = numbers_of(one.found)
         kind = "unreadable" if one.found.record is None else kind_of(type(one.found.record))
         events = f": {details(one.found, decode)}" if one.verdict is Verdict.HANDLED else ""
-        print(
+        print_text(
             f"{one.found.offset:>8} {clock(one.found.at.timestamp_ms):<23} {_number(n.epoch):>5}"
             f" {_number(n.attempt):>7}  {kind:<20} {sequence_text(n):<10} {one.verdict.value:<8} {one.why}{events}"
         )
     v = dry_run.verdicts
-    print(
+    print_text(
         f"{dry_run.events} events handled in {v[Verdict.HANDLED]} frames; {v[Verdict.SKIPPED]} records skipped,"
         f" {v[Verdict.NOT_READ]} not read, {v[Verdict.FAILS]} that it fails on"
     )
@@ -128,7 +127,7 @@ def _print_json(begun: Restored, dry_run: DryRun, judged: Iterator[Judged], deco
 
 
 def _line(value: dict[str, Any]) -> None:
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    print(json_text(value))
 
 
 def described(begun: Restored) -> list[str]:

@@ -25,8 +25,10 @@ from .starting import (
     FromSavepointOption,
     JobFileArgument,
     NameOption,
+    ResumeOption,
     metrics_served,
     named,
+    require_one_start,
     restore_options,
 )
 
@@ -41,6 +43,7 @@ def run(
     fresh: FreshOption = False,
     from_checkpoint: FromCheckpointOption = None,
     from_savepoint: FromSavepointOption = None,
+    resume: ResumeOption = False,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
     client_config: ClientConfigOption = None,
@@ -52,6 +55,7 @@ def run(
 
     Without a broker the embedded one is started, and stays (penstock broker stop). Ctrl-C stops the job.
     """
+    require_one_start(fresh=fresh, from_checkpoint=from_checkpoint, from_savepoint=from_savepoint, resume=resume)
     console = Console(as_json=as_json)
     with console.stdout_kept():
         job = named(load_job(file), name, prefix)
@@ -59,7 +63,7 @@ def run(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint)
+        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint, resume=resume)
     finally:
         transport.close()
     slots = sum(operator.parallelism for operator in job.operators.values())

@@ -10,6 +10,7 @@ import typer
 
 from ..coordinator.client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
+from ..coordinator.opening import require_history
 from ..coordinator.options import CoordinatorOptions
 from ..coordinator.protocol.history import History
 from ..coordinator.protocol.inputs import Restore
@@ -32,6 +33,9 @@ FromSavepointOption = Annotated[
     int | None,
     typer.Option("--from-savepoint", min=0, metavar="S", help="Go back to this one, which must be a savepoint."),
 ]
+ResumeOption = Annotated[
+    bool, typer.Option("--resume", help="Fail where the job has no checkpoint log on this broker to go on from.")
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="Run it under another name than the file's.")]
 
 
@@ -43,27 +47,39 @@ def named(job: Job, name: str | None, prefix: str | None) -> Job:
     return job
 
 
+def require_one_start(*, fresh: bool, from_checkpoint: int | None, from_savepoint: int | None, resume: bool) -> None:
+    """Raise UsageError for options that contradict one another; before anything is started or asked."""
+    if fresh and resume:
+        raise UsageError("--fresh and --resume contradict one another: give one of them")
+    if sum((fresh, from_checkpoint is not None, from_savepoint is not None)) > 1:
+        raise UsageError("--fresh, --from-checkpoint and --from-savepoint contradict one another: give one of them")
+
+
 def restore_options(
     job: Job,
     transport: KafkaTransport,
     fresh: bool,
     from_checkpoint: int | None,
     from_savepoint: int | None = None,
-    **others: object,
+    *,
+    resume: bool = False,
 ) -> CoordinatorOptions:
-    """From where the coordinator takes up the job; UsageError for a checkpoint, or savepoint, that it does not have."""
-    if sum((fresh, from_checkpoint is not None, from_savepoint is not None)) > 1:
-        raise UsageError("--fresh, --from-checkpoint and --from-savepoint contradict one another: give one of them")
+    """From where the coordinator takes up the job; UsageError for a checkpoint, or savepoint, that it does not have.
+
+    With ``resume``, JobRefused for a job that has never run on this broker: asked here, before Spark is started.
+    """
+    if resume:
+        require_history(job.settings, transport)
     wanted = from_checkpoint if from_savepoint is None else from_savepoint
     if wanted is None:
-        return CoordinatorOptions(Restore.FRESH if fresh else Restore.LATEST, **others)  # type: ignore[arg-type]
+        return CoordinatorOptions(Restore.FRESH if fresh else Restore.LATEST, must_exist=resume)
     client = JobClient(transport, job.name, job.prefix)
     history = client.history() if client.exists() else History()
     try:
         kept_checkpoint(job.name, history, wanted, savepoint=from_savepoint is not None)
     except JobRefused as error:
         raise UsageError(str(error)) from None
-    return CoordinatorOptions(Restore.CHECKPOINT, wanted, **others)  # type: ignore[arg-type]
+    return CoordinatorOptions(Restore.CHECKPOINT, wanted, must_exist=resume)
 
 
 @contextmanager

@@ -11,15 +11,14 @@ from ..schemas.acks import AcksRecord
 from ..schemas.codec import decode
 from ..schemas.errors import PositionUnavailable, TransportError, UnreadableRecord
 from ..transport.ports import LogRecord, Partition, Transport
+from ..transport.warning_limit import WarningLimit
 from .mailbox import Mailbox
 from .protocol.inputs import AckRead
 
-_log = logging.getLogger(__name__)
+_warnings = WarningLimit(logging.getLogger(__name__), "records of acks topics that are kept out")
 
 _PATIENCE_S = 0.1
 """How long ``close`` may have to wait for a read."""
-BACKLOG_MAX = 10_000
-"""Records read ahead of the coordinator's thread."""
 
 
 class AcksReader:
@@ -47,11 +46,11 @@ class AcksReader:
                 while not self._closing.is_set():
                     records = reader.poll(_PATIENCE_S)
                     if records:
-                        self._mailbox.post_all([_input_of(record) for record in records], BACKLOG_MAX)
+                        self._mailbox.post_reads([(_input_of(record), len(record.value or b"")) for record in records])
             finally:
                 reader.close()
         except Exception as error:  # whatever it is, the coordinator's thread must learn of it
-            self._mailbox.post(_raiser(error))
+            self._mailbox.post_reads([(_raiser(error), 0)])
 
 
 def read_range(
@@ -86,6 +85,7 @@ def read_range(
             elif time.monotonic() > deadline:
                 raise TransportError(f"{partition} could not be read up to offset {end}: nothing for {deadline_s:g} s")
     finally:
+        _warnings.tell()
         reader.close()
 
 
@@ -93,11 +93,11 @@ def _decoded(record: LogRecord) -> AcksRecord | None:
     try:
         decoded = decode(record.value)
     except UnreadableRecord as error:
-        _log.warning("record %s of %s kept out: %s", record.offset, record.partition, error)
+        _warnings.warn("record %s of %s kept out: %s", record.offset, record.partition, error)
         return None
     if not isinstance(decoded, AcksRecord):
         kind = type(decoded).__name__
-        _log.warning(
+        _warnings.warn(
             "record %s of %s kept out: a %s does not belong on this topic", record.offset, record.partition, kind
         )
         return None

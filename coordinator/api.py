@@ -62,7 +62,11 @@ class TimerHandle(Protocol):
 
 
 class CoordinatorContext(Protocol):
-    """A coordinator's surroundings. Every method may be called from any thread."""
+    """A coordinator's surroundings in one epoch. Every method may be called from any thread.
+
+    A global failover replaces ``self.context``. A thread of the user's own takes the context when it begins: what it
+    does through that once the coordinator has been rolled back is dropped, with one warning (``call_every`` goes on).
+    """
 
     @property
     def operator(self) -> str:
@@ -97,6 +101,8 @@ class CoordinatorContext(Protocol):
         """Runs ``fn`` on a worker thread, then ``on_result(result, error)`` on the coordinator's.
 
         ``on_result`` is dropped if a global failover comes first: the result belongs to a history that is undone.
+        The end of the job (finished, or stopped with a savepoint) waits until ``on_result`` has returned, for at most
+        ``end_timeout`` seconds. If it raises, the job fails over instead of ending.
         """
 
     def on_writable(self, subtask: int, fn: Callable[[], object]) -> None:
@@ -117,8 +123,9 @@ class Metrics(Protocol):
 class OperatorCoordinator:
     """One instance per operator, in the coordinator process: decides, while the operator's subtasks work.
 
-    All callbacks run on one thread, in order, and none may block; an exception in any of them is a global failover.
-    The context is at ``self.context`` from before the first callback.
+    All callbacks but ``close`` run on one thread, in order, and none may block; an exception in any of them is a
+    global failover.
+    The context is at ``self.context`` from before the first callback; a global failover replaces it.
 
     After a failure there are two ways back, and which one comes is the operator's ``on_failover``:
 
@@ -137,7 +144,10 @@ class OperatorCoordinator:
         """
 
     def close(self) -> None:
-        """Release resources; errors are logged and ignored."""
+        """Release resources; errors are logged and ignored.
+
+        Called last, on a thread of its own: after 60 s nobody waits for it any more.
+        """
 
     def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: EventContext) -> None:
         """An event from a subtask, in the order it was sent.
@@ -158,10 +168,14 @@ class OperatorCoordinator:
         result.complete(None)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete; may repeat after a crash, and may be missed: a restore implies it."""
+        """The checkpoint is complete, and every event that belongs to it has been handed over.
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint will never complete: go on as if it had not been asked for."""
+        The place to commit elsewhere, in ``context.call_async`` (docs/committing.md): after a restore it is called for
+        the restored checkpoint, too, so it may repeat. One checkpoint may be passed over for a later one.
+        """
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
+        """The checkpoint will never complete: go on as if it had not been asked for. ``reason`` is for people."""
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
         """Global rollback: become what ``checkpoint_coordinator`` had saved. (-1, None): start empty."""

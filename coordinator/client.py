@@ -8,11 +8,12 @@ import socket
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 
 from ..schemas.acks import Command, CommandKind, RunStarted
 from ..schemas.codec import decode, encode
 from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError, UnreadableRecord
-from ..schemas.status import CommandReply, JobStatus
+from ..schemas.status import CommandReply, JobStatus, is_plausible
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
 from ..transport.requirements import require_visible
@@ -24,6 +25,8 @@ from .protocol.standby import AT_WORK, ENDED
 
 LISTEN_S = 3.0
 """A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""
+LISTEN_OPEN_S = 10.0
+"""Before a job is deleted whose checkpoint log does not say that it has ended: the default heartbeat timeout."""
 LISTEN_AGAIN_S = 0.5
 STATUS_LOOK_BACK = 200
 """How many records of the status topic are searched at once for the newest status."""
@@ -73,17 +76,25 @@ class JobClient:
 
     def _newest(self, begin: int, end: int, deadline: float) -> JobStatus | None:
         reader = self._transport.reader({self._status: begin})
-        position, newest = begin, None
+        position, newest = begin, dict[int, JobStatus]()
         try:
             while position < end and time.monotonic() < deadline:
                 for record in reader.poll(0.5):
                     position = record.offset + 1
                     found = _readable(record)
-                    if isinstance(found, JobStatus) and (newest is None or found.epoch >= newest.epoch):
-                        newest = found
+                    if isinstance(found, JobStatus):
+                        newest[found.epoch] = found
         finally:
             reader.close()
-        return newest
+        return self._of_a_known_epoch(newest) if newest else None
+
+    def _of_a_known_epoch(self, newest: Mapping[int, JobStatus]) -> JobStatus:
+        """Return that of the highest epoch which the checkpoint log knows; any writer of the topic can forge others."""
+        if len(newest) > 1:
+            with suppress(JobError, TransportError):  # a reader of statuses may lack the right to read that log
+                claimed = self.history().epoch
+                newest = {epoch: status for epoch, status in newest.items() if epoch <= claimed} or newest
+        return newest[max(newest)]
 
     def follow(self) -> StatusFollower:
         """Every status from some minutes ago on, as they are written; to be closed."""
@@ -104,6 +115,21 @@ class JobClient:
         Its clock may be another than this one: one that does not say so is listened for.
         """
         return self._at_work(within_s) is not None
+
+    def ended(self) -> JobStatus | None:
+        """Return the newest status if the job has ended by it and by the checkpoint log; else None.
+
+        The status alone proves nothing: any user with the right to write to its topic can forge one.
+        """
+        status = self.status()
+        return status if status is not None and status.state in ENDED and self._log_ended() else None
+
+    def _log_ended(self) -> bool:
+        """Return whether the newest epoch of the checkpoint log has ended; False if the log cannot be read."""
+        try:
+            return self.history().finished is not None
+        except JobRefused:
+            return False
 
     def require_layout(self, parallelism: Mapping[str, int]) -> None:
         """Raises JobRefused where a coordinator is at work that has other numbers of subtasks, by operator.
@@ -172,9 +198,14 @@ class JobClient:
     ) -> CommandReply:
         """Writes a command and waits for the reply. A refusal is a reply.
 
-        Raises JobError when none comes in time, or when the job ends without one.
+        Raises JobError when the job has ended, when no reply comes in time, or when the job ends without one.
         """
         self.require()
+        if (status := self.ended()) is not None:
+            raise JobError(
+                f"job {self.topics.job} is {status.state}: no coordinator would answer {kind.value!r}. Start the job"
+                " again, then ask"
+            )
         command = Command(uuid.uuid4().hex, kind, operator, payload, _issuer())
         end = self._transport.offsets([self._status])[self._status].end
         reader = self._transport.reader({self._status: end})
@@ -218,30 +249,29 @@ class JobClient:
             writer.close(0.0)
 
     def purge(self) -> list[str]:
-        """Deletes every topic of the job and returns their names. Refused while its coordinator runs, or its tasks.
+        """Delete every topic of the job, or what a broken-off purge has left, and return their names.
 
-        Also what is left of one that was purged half.
+        Raises JobRefused while a coordinator tells its status, or while anyone writes to the job's topics.
         """
         names, job = self._transport.list_topics(self.topics.root), self.topics.job
         if not names:
             self.require()
-        status = self.status() if self.topics.status in names else None
-        if status is not None and self.running():
+        if self.topics.status in names and self.running():
             raise JobRefused(f"job {job} is running: stop it first (penstock stop {job})")
-        if self.topics.checkpoints in names and (status is None or status.state not in ENDED):
-            self._require_silent(names)
+        is_open = self.topics.checkpoints in names and not self._log_ended()
+        self._require_silent(names, LISTEN_OPEN_S if is_open else LISTEN_S)
         self._transport.delete_topics(names)
         return names
 
-    def _require_silent(self, names: Collection[str]) -> None:
-        """Raises JobRefused where somebody writes to the acks or status topic, if they are among ``names``.
+    def _require_silent(self, names: Collection[str], seconds: float) -> None:
+        """Raise JobRefused if a record is written to the acks or status topic, if they are among ``names``.
 
-        A coordinator in a long call says nothing, and another release's cannot be read; but tasks go on to write.
+        A coordinator in a long call is silent, and the status of another release cannot be read; but tasks write.
         """
         partitions = [at for at in (self._acks, self._status) if at.topic in names]
         before = self._transport.offsets(partitions)
-        deadline = time.monotonic() + LISTEN_S
-        while (left := deadline - time.monotonic()) > 0:
+        deadline = time.monotonic() + seconds
+        while partitions and (left := deadline - time.monotonic()) > 0:
             time.sleep(min(LISTEN_AGAIN_S, left))
             now = self._transport.offsets(partitions)
             if grown := [at.topic for at in partitions if now[at].end > before[at].end]:
@@ -268,9 +298,10 @@ def statuses(transport: Transport, prefix: str = DEFAULT_PREFIX) -> Iterator[tup
 
 def _readable(record: LogRecord) -> object:
     try:
-        return decode(record.value)
+        found = decode(record.value)
     except UnreadableRecord:
         return None
+    return None if isinstance(found, JobStatus) and not is_plausible(found) else found
 
 
 def _issuer() -> str:

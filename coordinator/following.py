@@ -10,7 +10,7 @@ from typing import NamedTuple, Self
 
 from ..schemas.codec import decode
 from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, UnreadableRecord, WrittenByNewer
-from ..schemas.status import JobStatus
+from ..schemas.status import JobStatus, is_plausible
 from ..schemas.topics import TopicNames
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
 
@@ -73,7 +73,7 @@ class StatusFollower:
             except UnreadableRecord:
                 continue
             self._newer.clear()
-            if isinstance(status, JobStatus):
+            if isinstance(status, JobStatus) and is_plausible(status):
                 found.append(Heard(status, status.at_ms if record.offset < self._end else now_ms))
         if len(self._newer) == NEWER_MAX:
             raise WrittenByNewer(f"the newest records of {self._partition} cannot be read: {self._newer[-1]}")

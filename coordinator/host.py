@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,9 +21,10 @@ from ..schemas.errors import (
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
-from ..schemas.texts import told
+from ..schemas.texts import LastError, told
 from ..schemas.user_codec import BytesCodec, Codec
 from .api import EventContext, OperatorCoordinator
+from .context import HostContext, HostMetrics
 from .futures import EventFuture, Ledger
 from .mailbox import Mailbox
 from .protocol import effects, inputs
@@ -32,6 +34,22 @@ from .timers import Timer, Timers
 from .workers import Workers
 
 _log = logging.getLogger(__name__)
+
+CLOSE_TIMEOUT_S = 60.0
+"""How long ``close()`` of all coordinators together may take."""
+CALLBACKS: Mapping[type[effects.Call], str] = {
+    effects.CallReset: "reset_to_checkpoint",
+    effects.CallStart: "start",
+    effects.CallEvents: "handle_event_from_operator",
+    effects.CallCheckpoint: "checkpoint_coordinator",
+    effects.CallComplete: "notify_checkpoint_complete",
+    effects.CallAborted: "notify_checkpoint_aborted",
+    effects.CallSubtaskReset: "subtask_reset",
+    effects.CallReady: "execution_attempt_ready",
+    effects.CallFailed: "execution_attempt_failed",
+    effects.CallRequest: "handle_request",
+}
+"""The user's callback that each call makes."""
 
 LoadState = Callable[[StateHandle], bytes]
 
@@ -61,6 +79,7 @@ class OperatorHost:
         workers: Workers,
         load_state: LoadState,
         event_bytes_max: int,
+        on_work_done: Callable[[], None] = lambda: None,
     ) -> None:
         self.job = job
         self.settings = settings
@@ -69,6 +88,7 @@ class OperatorHost:
         self.event_bytes_max = event_bytes_max
         self.epoch = 0
         self.numbers: dict[str, float] = defaultdict(float)
+        self.metrics = HostMetrics(self.numbers)
         self.ledgers: dict[EventStream, Ledger] = {}
         """Of the streams that have not failed."""
         self.load = mailbox.load(settings.name)
@@ -77,11 +97,18 @@ class OperatorHost:
         self._load_state = load_state
         self._settled = threading.Condition()
         self._thread = threading.get_ident()
+        self.calling = ""
+        """The callback that was called last."""
         self._writable: list[tuple[int, Callable[[], object]]] = []
         self._broken = False
         """It has raised and has not been reset since."""
         self._owes_start = False
         """start() is due and has not returned yet."""
+        self._work = 0
+        """Calls of ``call_async`` of this epoch whose ``on_result`` has not returned."""
+        self._counting = threading.Lock()
+        self._last_raised = LastError()
+        self._on_work_done = on_work_done
         assert spec.factory is not None, f"operator {settings.name} has no coordinator"
         self.coordinator = spec.factory()
         if not isinstance(self.coordinator, OperatorCoordinator):
@@ -89,7 +116,7 @@ class OperatorHost:
                 f"the coordinator of operator {settings.name!r} must be a penstock.OperatorCoordinator, and its factory"
                 f" returned {type(self.coordinator).__name__}"
             )
-        self.coordinator.context = _Context(self)
+        self.coordinator.context = HostContext(self)
 
     # ---- callbacks, on the coordinator's thread
 
@@ -108,7 +135,7 @@ class OperatorHost:
             raise
 
     def _call(self, call: effects.Call) -> None:
-        user = self.coordinator
+        user, self.calling = self.coordinator, CALLBACKS[type(call)]
         match call:
             case effects.CallReset():
                 self._broken = False
@@ -127,7 +154,7 @@ class OperatorHost:
             case effects.CallComplete():
                 user.notify_checkpoint_complete(call.checkpoint_id)
             case effects.CallAborted():
-                user.notify_checkpoint_aborted(call.checkpoint_id)
+                user.notify_checkpoint_aborted(call.checkpoint_id, call.reason)
             case effects.CallSubtaskReset():
                 user.subtask_reset(call.subtask, call.checkpoint_id)
             case effects.CallReady():
@@ -139,7 +166,7 @@ class OperatorHost:
 
     def _start(self) -> None:
         """Once; again, behind the reset, where it raised or was not reached."""
-        self._owes_start = True
+        self._owes_start, self.calling = True, "start"
         self.coordinator.start()
         self._owes_start = False
 
@@ -185,15 +212,21 @@ class OperatorHost:
                 del self.ledgers[stream]
             ledger.settle()
 
-    def close(self, cause: str) -> None:
-        """The instance has ended: futures that are still open settle, whichever way it ended."""
+    def close(self, cause: str) -> threading.Thread:
+        """The instance has ended: futures that are still open settle, whichever way it ended.
+
+        User code closes on a thread of its own, which is returned: nobody waits for ever for it.
+        """
         for stream in list(self.ledgers):
             stream.fail(CoordinatorClosed(f"the coordinator ended: {cause}"))
             self.settle(stream)
+        thread = threading.Thread(target=self._close, name=f"{self.job}-{self.settings.name}-close", daemon=True)
+        thread.start()
+        return thread
+
+    def _close(self) -> None:
         try:
             self.coordinator.close()
-        except KeyboardInterrupt:
-            raise
         except BaseException:
             _log.exception("job=%s operator=%s: close() of the coordinator raised", self.job, self.settings.name)
 
@@ -212,9 +245,14 @@ class OperatorHost:
         settings, load = self.settings, self.load
         return (
             unhandled <= settings.max_unhandled // 2
-            and load.unsent <= settings.max_unsent_bytes // 2
+            and not self.is_pressed
             and load.held <= settings.max_held_bytes // 2
         )
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether more than half of the bytes that may be unsent are."""
+        return self.load.unsent > self.settings.max_unsent_bytes // 2
 
     # ---- for user code, from any thread
 
@@ -228,19 +266,32 @@ class OperatorHost:
 
         self.mailbox.post(guarded)
 
-    def guard(self, name: str, fn: Callable[[], object]) -> None:
+    def tell_raised(self, error: BaseException) -> None:
+        """Log what user code has raised in the callback that was called last."""
+        again, traceback = (" again", None) if self._last_raised.is_like(error) else ("", error)
+        says = f"the coordinator raised{again} in {self.calling}: {told(error)}"
+        _log.error("job=%s operator=%s: %s", self.job, self.settings.name, says, exc_info=traceback)
+
+    def guard(self, name: str, fn: Callable[[], object]) -> bool:
+        """Runs user code; whether it returned."""
         try:
             fn()
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() or a cancelled await of the user's ends no coordinator
             self.raised(name, error)
+            return False
+        return True
 
     def raised(self, callback: str, error: BaseException | str) -> None:
-        self.mailbox.post(inputs.CoordinatorRaised(self.settings.name, self.epoch, callback, told(error)))
+        self.mailbox.post(self.failure(callback, error))
 
-    def after(self, delay_s: float, fn: Callable[[], object]) -> Timer:
-        epoch = self.epoch
+    def failure(self, callback: str, error: BaseException | str) -> inputs.CoordinatorRaised:
+        """Return the core's input for user code that has raised, or failed the job, in the current epoch."""
+        final = isinstance(error, ConfigurationError)
+        return inputs.CoordinatorRaised(self.settings.name, self.epoch, callback, told(error), final)
+
+    def after(self, delay_s: float, fn: Callable[[], object], epoch: int) -> Timer:
         return self._timers.add(delay_s, lambda: self.guard("call_later", fn) if epoch == self.epoch else None)
 
     def every(self, interval_s: float, fn: Callable[[], object]) -> Timer:
@@ -249,7 +300,9 @@ class OperatorHost:
         return self._timers.add(interval_s, lambda: self.guard("call_every", fn), every_s=interval_s)
 
     def work(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
-        epoch = self.epoch
+        with self._counting:
+            epoch = self.epoch
+            self._work += 1
 
         def worker() -> None:
             result, error = None, None
@@ -257,18 +310,44 @@ class OperatorHost:
                 result = fn()
             except BaseException as raised:  # on_result must come, whatever it was
                 error = raised
-            if epoch == self.epoch:
-                self.run("call_async", lambda: on_result(result, error))
+            self.mailbox.post(lambda: self._work_done(epoch, lambda: on_result(result, error)))
 
         self._workers.submit(worker)
+
+    def _work_done(self, epoch: int, on_result: Callable[[], object]) -> None:
+        """On the coordinator's thread. Work whose ``on_result`` raises never counts as done: a rollback follows."""
+        if epoch == self.epoch and self.guard("call_async", on_result):
+            with self._counting:
+                self._work -= 1
+            self._on_work_done()
+
+    @property
+    def work_left(self) -> int:
+        """Calls of ``call_async`` that have not ended, of this epoch."""
+        return self._work
 
     def when_writable(self, subtask: int, fn: Callable[[], object]) -> None:
         self.run("on_writable", lambda: self._writable.append((subtask, fn)))
 
     def reset_epoch(self, epoch: int) -> None:
         """A global failover: what was posted before is dropped when its turn comes."""
-        self.epoch = epoch
+        with self._counting:
+            self.epoch, self._work = epoch, 0
+        self.coordinator.context = HostContext(self)
         self._writable.clear()
+
+
+def close_all(hosts: Sequence[OperatorHost], cause: str) -> None:
+    """Closes every coordinator, each on a thread of its own; one that does not return in time is left behind."""
+    threads = [host.close(cause) for host in hosts]
+    deadline = time.monotonic() + CLOSE_TIMEOUT_S
+    for host, thread in zip(hosts, threads, strict=True):
+        thread.join(max(0.0, deadline - time.monotonic()))
+        if thread.is_alive():
+            _log.error(
+                "job=%s operator=%s: close() of the coordinator has not returned within %g s: it is left behind",
+                host.job, host.settings.name, CLOSE_TIMEOUT_S,
+            )  # fmt: skip
 
 
 class _Gateway:
@@ -298,7 +377,7 @@ class _Gateway:
         load = ledger.load
         if (
             len(data) > self._event_max
-            or ledger.promised - self._stream.handled_through >= self._unhandled_max
+            or ledger.promised - self._stream.handled_through >= self._unhandled_max  # mutant: unhandled-without-bound
             or load.queued + load.appended > self._unsent_max
             or load.held > self._held_max
         ):
@@ -362,64 +441,3 @@ class _Result:
                     f"the future of checkpoint {self._checkpoint_id} has been completed or failed before"
                 )
             self._done = True
-
-
-class _Metrics:
-    def __init__(self, numbers: dict[str, float]) -> None:
-        self._numbers = numbers
-        self._lock = threading.Lock()
-
-    def increment(self, name: str, by: float = 1.0) -> None:
-        with self._lock:
-            self._numbers[name] += by
-
-    def set(self, name: str, value: float) -> None:
-        self._numbers[name] = value
-
-
-class _Context:
-    def __init__(self, host: OperatorHost) -> None:
-        self._host = host
-        self._metrics = _Metrics(host.numbers)
-
-    @property
-    def operator(self) -> str:
-        return self._host.settings.name
-
-    @property
-    def job(self) -> str:
-        return self._host.job
-
-    @property
-    def parallelism(self) -> int:
-        return self._host.settings.parallelism
-
-    @property
-    def epoch(self) -> int:
-        return self._host.epoch
-
-    @property
-    def metrics(self) -> _Metrics:
-        return self._metrics
-
-    def run_in_coordinator(self, fn: Callable[[], object]) -> None:
-        self._host.run("run_in_coordinator", fn)
-
-    def call_later(self, delay_s: float, fn: Callable[[], object]) -> Timer:
-        return self._host.after(delay_s, fn)
-
-    def call_every(self, interval_s: float, fn: Callable[[], object]) -> Timer:
-        return self._host.every(interval_s, fn)
-
-    def call_async(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
-        self._host.work(fn, on_result)
-
-    def on_writable(self, subtask: int, fn: Callable[[], object]) -> None:
-        if subtask not in range(self._host.settings.parallelism):
-            raise ConfigurationError(
-                f"operator {self.operator!r} has subtasks 0 to {self.parallelism - 1}, not {subtask!r}"
-            )
-        self._host.when_writable(subtask, fn)
-
-    def fail_job(self, cause: BaseException | str) -> None:
-        self._host.raised("fail_job", cause)

@@ -2,10 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from ..transport.ports import FencedLog, Writer
 from .side_writer import SideWriter
+
+
+class Outstanding:
+    """Counts appends that have no outcome yet. From any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._appended = self._settled = 0
+        self._waits: tuple[int, Callable[[], object]] | None = None
+
+    def began(self) -> None:
+        with self._lock:
+            self._appended += 1
+
+    def ended(self) -> None:
+        act = None
+        with self._lock:
+            self._settled += 1
+            if self._waits is not None and self._settled >= self._waits[0]:
+                (_, act), self._waits = self._waits, None
+        if act is not None:
+            act()
+
+    def behind(self, act: Callable[[], object]) -> None:
+        """Calls ``act`` once everything appended so far has its outcome, from any thread; at once where it has.
+
+        A later call takes the place of one that still waits, behind what that one waited for: else a broker that
+        always has something to answer would put it off for ever.
+        """
+        with self._lock:
+            if self._settled < self._appended:
+                self._waits = self._appended if self._waits is None else self._waits[0], act
+                return
+        act()
 
 
 @dataclass
@@ -19,6 +55,8 @@ class Logs:
     """Which writer of events this is; what an earlier one could not append is known."""
     events_failed: int = -1
     """The newest life in which something was not certainly taken."""
+    outstanding: Outstanding = field(default_factory=Outstanding)
+    """Of appends to events partitions, in all lives."""
 
     def replace_events(self, writer: Writer) -> None:
         self.events.close(0.0)

@@ -1,7 +1,10 @@
-"""Everything that goes to the coordinator's thread, in one order (protocol, section 6).
+"""What goes to the coordinator's thread: what its process posts, and what that has read (protocol, section 6).
 
 Sends join the batch of their stream until something else is posted: so the order of sends and checkpoint completions
 is the order in which user code did them, while a million sends make few batches.
+
+Records of the acks topic have a queue of their own. What this process posts overtakes them: a coordinator that is
+slower than its subtasks has many of them waiting, and none of them may delay the completion of a checkpoint future.
 """
 
 from __future__ import annotations
@@ -23,14 +26,24 @@ _BUSY_EVENTS, _BUSY_PAUSE_S = 100, 0.001
 Whatever else is posted ends the pause: it may be what a sender waits for."""
 
 
-class Mailbox:
-    """One FIFO. Its users bound it: senders by their operators' ``load``, the acks reader by ``backlog_max``."""
+READS_MAX, READ_BYTES_MAX = 10_000, 8 * 1024 * 1024
+"""Records, and their bytes, that are read ahead of the coordinator's thread; one poll of the reader may come on top."""
 
-    def __init__(self) -> None:
+
+class Mailbox:
+    """Two FIFOs. The bounds: of sends, their operators' ``load``; of reads, their number and their bytes."""
+
+    def __init__(self, reads_max: int = READS_MAX, read_bytes_max: int = READ_BYTES_MAX) -> None:
+        self._reads_max, self._read_bytes_max = reads_max, read_bytes_max
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
         self._emptied = threading.Condition(self._lock)
         self._items: deque[Item] = deque()
+        self._reads: deque[tuple[Item, int]] = deque()
+        """Each with its size in bytes."""
+        self._read_bytes = 0
+        self._reads_wake = False
+        """The taker goes on for a read, too."""
         self._sending: dict[Ledger, None] = {}
         """Whose streams have events here, in the order of their first ones."""
         self._waiting = False
@@ -74,16 +87,21 @@ class Mailbox:
             if self._waiting:
                 self._filled.notify()
 
-    def post_all(self, items: list[Item], backlog_max: int) -> None:
-        """Like ``post`` for each; first waits while more than ``backlog_max`` items are queued."""
+    def post_reads(self, reads: list[tuple[Item, int]]) -> None:
+        """Queues records that were read, each with its size in bytes; first waits for room."""
         with self._lock:
-            self._emptied.wait_for(lambda: len(self._items) <= backlog_max or self._closed)
+            self._emptied.wait_for(lambda: self.has_room or self._closed)
             if self._closed:
                 return
-            self._seal()
-            self._items.extend(items)
-            if self._waiting:
+            self._reads.extend(reads)
+            self._read_bytes += sum(size for _, size in reads)
+            if self._reads_wake:
                 self._filled.notify()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be read ahead."""
+        return len(self._reads) < self._reads_max and self._read_bytes < self._read_bytes_max
 
     def count_unsent(self, operator: str, size: int) -> None:
         """Adds to (or takes from) what the operator has on its way from here to the broker."""
@@ -101,15 +119,17 @@ class Mailbox:
             self._closed = True
             self._emptied.notify_all()
 
-    def take(self, until: float | None, linger_s: float = 0.0) -> list[Item]:
-        """Everything queued, in order; waits for the first item until monotonic second ``until``.
+    def take(self, until: float | None, linger_s: float = 0.0, *, reads: bool = True) -> list[Item]:
+        """Returns everything posted, in order. Waits for it, or for a read, until monotonic second ``until``.
 
         With a linger, sends alone wait up to ``linger_s`` for company; while senders are busy, at least a millisecond.
-        What is taken counts as unsent no more: its taker counts what it appends of it.
+        What is taken counts as unsent no more: its taker counts what it appends of it. Without ``reads`` the taker will
+        not ask for a read either, and does not wake for one.
         """
         with self._lock:
             self._waiting = self._idle = True
-            while not self._items and not self._sending:
+            self._reads_wake = reads
+            while not self._items and not self._sending and not (reads and self._reads):
                 timeout = None if until is None else until - time.monotonic()
                 if timeout is not None and timeout <= 0:
                     break
@@ -117,15 +137,34 @@ class Mailbox:
             self._idle = False
             linger_s = max(linger_s, _BUSY_PAUSE_S) if self._busy else linger_s
             if linger_s and not self._items and self._sending:
-                self._filled.wait_for(lambda: bool(self._items), linger_s)
-            self._waiting = False
+                self._filled.wait_for(lambda: bool(self._items or (reads and self._reads)), linger_s)
+            self._waiting = self._reads_wake = False
             self._busy = sum(len(ledger.queued) for ledger in self._sending) >= _BUSY_EVENTS
             self._seal()
             for load in self._loads.values():
                 load.queued = 0
             items, self._items = self._items, deque()
-            self._emptied.notify_all()
         return list(items)
+
+    def drain(self, take: Callable[[Item], None], goes_on: Callable[[], bool], timeout_s: float) -> None:
+        """Hands everything posted to ``take``, and what is posted while ``goes_on``, at most so long. No reads."""
+        until, deadline = 0.0, time.monotonic() + timeout_s
+        while True:
+            for item in self.take(until, reads=False):
+                take(item)
+            until = time.monotonic() + 0.01
+            if not goes_on() or until > deadline:
+                return
+
+    def next_read(self, *, overtaken: bool = True) -> Item | None:
+        """Returns the oldest read; None where there is none, or where it is ``overtaken`` by what has been posted."""
+        with self._lock:
+            if not self._reads or (overtaken and self._items):
+                return None
+            item, size = self._reads.popleft()
+            self._read_bytes -= size
+            self._emptied.notify_all()
+        return item
 
     def _seal(self) -> None:
         for ledger in self._sending:

@@ -7,13 +7,19 @@ those of events since the epoch began, which Prometheus takes for a restart of t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from ..schemas.status import JobStatus, SubtaskStatus
+from .http_guard import is_ours
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 Numbers = Callable[[], Mapping[str, Mapping[str, float]]]
 """The users' own numbers, by operator and name: ``CoordinatorRuntime.numbers``."""
@@ -120,7 +126,10 @@ def _own_metrics(job: str, numbers: Mapping[str, Mapping[str, float]]) -> Iterab
 
 
 class MetricsServer:
-    """Serves one job's metrics over HTTP until ``close``. Raises OSError where the port is taken."""
+    """Serves one job's metrics over HTTP until ``close``. Raises OSError where the port is taken.
+
+    A request must name ``host``, this machine or an address in digits: see :mod:`.http_guard`.
+    """
 
     def __init__(
         self,
@@ -133,9 +142,23 @@ class MetricsServer:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(JobCollector(status, numbers))
         self._server, self._thread = start_http_server(port, host, registry)
+        names = frozenset(name.lower() for name in (host, "localhost", socket.gethostname()))
+        app = self._server.get_app()
+        assert app is not None
+        self._server.set_app(_guarded(app, names))
         self.port: int = self._server.server_port
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5.0)
+
+
+def _guarded(app: WSGIApplication, names: Collection[str]) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if is_ours(environ.get("HTTP_HOST", ""), names):
+            return app(environ, start_response)
+        start_response("421 Misdirected Request", [("content-type", "text/plain; charset=utf-8")])
+        return [b"this is not the host that you asked for"]
+
+    return answer

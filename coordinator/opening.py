@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..schemas.checkpoints import CheckpointLogRecord, EpochClaimed
 from ..schemas.codec import decode
-from ..schemas.errors import BrokerUnreachable, Fenced, JobRefused, StateError, TransportError, UnreadableRecord
+from ..schemas.errors import (
+    BrokerUnreachable,
+    Fenced,
+    ForeignRecord,
+    JobRefused,
+    OutcomeUnknown,
+    PenstockError,
+    StateError,
+    TransportError,
+    UnreadableRecord,
+)
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.plan import Role
@@ -27,6 +38,11 @@ from .protocol.inputs import Begin, Offsets, Restore
 from .redistribution import Redistribution, StateSpec
 from .state_owner import check_state_owner
 
+_log = logging.getLogger(__name__)
+
+SUCCESSOR_WAIT_S = 5.0
+"""How long a coordinator whose commit is fenced looks for the epoch of the owner that has fenced it."""
+_LOOK_AGAIN_S = 0.1
 _LOOK_TIMEOUT_S = 5.0
 
 
@@ -82,8 +98,31 @@ def read_begin(
 
 
 def read_log(job: str, transport: Transport, partition: Partition, timeout_s: float) -> list[Keyed]:
-    """Every record of a job's checkpoint log. Raises JobRefused where one cannot be read."""
-    return [_readable(job, record) for record in transport.read_all(partition, timeout_s)]
+    """Every record of a job's checkpoint log; what is nobody's is kept out. Raises JobRefused where one of ours, or of
+    a newer release, cannot be read."""
+    records = list(transport.read_all(partition, timeout_s))
+    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
+    if foreign := len(records) - len(read):
+        _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
+    return read
+
+
+def require_history(settings: JobSettings, transport: Transport) -> None:
+    """Raise JobRefused if no coordinator has ever begun an epoch of the job. Makes no topic."""
+    log = Partition(settings.topics.checkpoints, 0)
+    there = transport.describe_topics([log.topic], _LOOK_TIMEOUT_S)
+    try:
+        epoch = History.of(read_log(settings.name, transport, log, _LOOK_TIMEOUT_S)).epoch if there else 0
+    except BrokerUnreachable:
+        raise
+    except TransportError:  # an open transaction may hide the log's end: a coordinator has written it
+        return
+    if epoch == 0:
+        raise JobRefused(
+            f"job {settings.name} cannot resume: its checkpoint log {log.topic} {'is empty' if there else 'is missing'}"
+            " on this broker. Check broker and prefix, or restore the broker's data. To begin the job anew, start it"
+            " without --resume (must_exist=False)"
+        )
 
 
 def learn_schemas(specs: Mapping[str, StateSpec], begin: Begin) -> None:
@@ -103,11 +142,15 @@ def require_topics(
     timeout_s: float,
     restore: Restore = Restore.LATEST,
     restore_checkpoint: int = -1,
+    must_exist: bool = False,
 ) -> None:
     """Makes the job's topics, and raises as :func:`..transport.requirements.require` does.
 
     JobRefused where the job cannot start with more subtasks: topics keep for ever the partitions that they are given.
+    With ``must_exist`` also as :func:`require_history` does, and before any topic is made.
     """
+    if must_exist:
+        require_history(settings, transport)
 
     def check() -> None:
         try:
@@ -216,21 +259,41 @@ def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen
         raise Fenced(f"another coordinator (instance {newest.instance}) has begun epoch {newest.epoch} meanwhile")
 
 
-def _readable(job: str, record: LogRecord) -> Keyed:
-    """An unreadable record in *this* log refuses the start: an older version must not overlook a checkpoint."""
+def judge_fenced(fenced: Fenced, settings: JobSettings, transport: Transport, seen: Seen | None) -> PenstockError:
+    """Return what a commit that was ``fenced`` means: Fenced if another host begins an epoch, else OutcomeUnknown.
+
+    The broker refuses the predecessor of a newer owner. It also refuses an owner that was paused for longer than a
+    transaction may last: then nobody else is there, and a new instance of the same host goes on. Raises as
+    :func:`require_no_successor` does, but not Fenced.
+    """
+    deadline = time.monotonic() + SUCCESSOR_WAIT_S
+    while seen is not None:
+        try:
+            require_no_successor(settings, transport, seen, SUCCESSOR_WAIT_S)
+        except Fenced:
+            return fenced
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_LOOK_AGAIN_S)
+    return OutcomeUnknown(f"{fenced}. But no other coordinator has begun within {SUCCESSOR_WAIT_S:g} s")
+
+
+def _readable(job: str, record: LogRecord) -> Keyed | None:
+    """None for what is nobody's. A record that a newer release wrote refuses the start: an older one must not overlook
+    a checkpoint. So does one of ours that is damaged: it may have been one."""
     key = (record.key or b"").decode(errors="replace")
     if record.value is None:
         return key, None
     try:
         decoded = decode(record.value)
+    except ForeignRecord:
+        return None
     except UnreadableRecord as error:
         raise JobRefused(
             f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
-            f" wrote it, or purge the job (penstock purge {job})"
+            f" wrote it; where nobody did, purge the job (penstock purge {job})"
         ) from error
-    if not isinstance(decoded, CheckpointLogRecord):
-        raise JobRefused(f"record {record.offset} of {record.partition} is a {type(decoded).__name__}: not ours")
-    return key, decoded
+    return (key, decoded) if isinstance(decoded, CheckpointLogRecord) else None
 
 
 def _offsets(found: OffsetRange) -> Offsets:

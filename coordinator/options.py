@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
 from ..schemas.status import JobStatus
 from .protocol.effects import Ending
@@ -25,6 +26,9 @@ class CoordinatorOptions:
 
     restore: Restore = Restore.LATEST
     restore_checkpoint: int = -1
+    must_exist: bool = False
+    """Whether the start is refused if the job has no checkpoint log to go on from, as on a broker that lost its data.
+    """
     continues: bool = False
     """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
     status_interval_s: float = 1.0
@@ -34,3 +38,7 @@ class CoordinatorOptions:
     """Called with each status, on the coordinator's thread; must not block."""
     deadline_s: float = 60.0
     """Seconds for each step of start-up and for each commit."""
+
+    def __post_init__(self) -> None:
+        if self.must_exist and self.restore is Restore.FRESH:
+            raise ConfigurationError("must_exist and Restore.FRESH contradict one another: give one of them")

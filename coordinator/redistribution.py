@@ -137,7 +137,7 @@ class Redistribution:
             self._storage.put(location, state)
         except StateError as error:
             raise self._not_kept(operator, index, state, str(error)) from error
-        return StateHandle(len(state), location=location)
+        return StateHandle.stored(location, state)
 
     def _not_kept(self, operator: str, index: int, state: bytes, why: str) -> JobRefused:
         return JobRefused(

@@ -1,6 +1,6 @@
 """The coordinator's runtime: polls, feeds the core, performs its effects in order. Every decision is the core's.
 
-Threads: the coordinator's own (``run``), one that reads the acks topic ahead of it within a bound, a few workers for
+Threads: the coordinator's own (``run``), one that reads the acks topic ahead of it within bounds, a few workers for
 state storage and user code's ``call_async``. All meet in the mailbox.
 """
 
@@ -11,20 +11,20 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import assert_never
 
+from ..schemas.acks import CoordinatorHeartbeat
 from ..schemas.codec import encode
 from ..schemas.errors import (
     Fenced,
     JobHasFinished,
     NotAuthorized,
     OutcomeUnknown,
-    PenstockError,
     PositionUnavailable,
     StateError,
     TransportError,
@@ -41,7 +41,7 @@ from ..transport.state_storage import StateStorage
 from . import acks_reader, opening
 from .acks_reader import AcksReader
 from .ending import tell_to_leave, untold
-from .host import CoordinatorSpec, OperatorHost
+from .host import CoordinatorSpec, OperatorHost, close_all
 from .logs import Logs
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions, CoordinatorOutcome
@@ -51,7 +51,7 @@ from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
 from .protocol.history import History
 from .protocol.room import RECORD_HEADROOM
-from .protocol.state import Phase
+from .protocol.state import HandingOver, Phase
 from .redistribution import Redistribution
 from .side_writer import SideWriter
 from .state_owner import StateOwner, claim_states
@@ -59,7 +59,7 @@ from .states import collect_orphans, load_state
 from .status import encoded, job_status
 from .timers import Timers
 from .truncation import Truncation
-from .workers import Workers
+from .workers import Workers, logged
 
 _log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class CoordinatorRuntime:
         self._logs: Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
-        self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(_logged, work))
+        self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(logged, work))
         self._other_lives = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
         self._before: opening.Seen | None = None
@@ -153,10 +153,12 @@ class CoordinatorRuntime:
     def _run(self) -> CoordinatorOutcome:
         self._start()
         while self._outcome is None:
-            for item in self._mailbox.take(self._wake_at(), self.settings.frame_linger):
+            wake_at = self._wake_at()
+            for item in self._mailbox.take(wake_at, self.settings.frame_linger, reads=self._core.reads):
                 self._take(item)
                 if self._outcome is not None:
                     return self._outcome
+            self._take_reads(wake_at)
             self._timers.run_due()
             if time.monotonic() >= min(self._core.deadline() or inf, self._status_at):
                 self._feed(inputs.Tick())  # a status, too, is told of now
@@ -166,6 +168,18 @@ class CoordinatorRuntime:
             if self._leaving.is_set():
                 return self._ended(Ending.LEFT, "the coordinator's host asked it to leave")
         return self._outcome
+
+    def _take_reads(self, until: float) -> None:
+        """Takes records of the acks topic, one at least, until something is posted or due."""
+        overtaken = False
+        while self._outcome is None and self._core.reads:
+            read = self._mailbox.next_read(overtaken=overtaken)
+            if read is None:
+                return
+            self._take(read)
+            overtaken = True
+            if time.monotonic() >= until:
+                return
 
     def leave(self) -> None:
         """Asks ``run`` to return soon, without ending the job: a successor goes on from the log. From any thread."""
@@ -201,10 +215,7 @@ class CoordinatorRuntime:
         return min(at for at in due if at is not None)
 
     def _take(self, item: Item) -> None:
-        if callable(item):
-            item()
-            return
-        self._feed(item)
+        item() if callable(item) else self._feed(item)
 
     def _feed(self, event: inputs.Input) -> None:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
@@ -227,8 +238,8 @@ class CoordinatorRuntime:
 
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
-        restore = self.options.restore, self.options.restore_checkpoint
-        opening.require_topics(settings, self._transport, [Role.COORDINATOR], deadline_s, *restore)
+        restore, must_exist = (self.options.restore, self.options.restore_checkpoint), self.options.must_exist
+        opening.require_topics(settings, self._transport, [Role.COORDINATOR], deadline_s, *restore, must_exist)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             with suppress(JobHasFinished):  # found again behind the claim, where it can be told to all
                 opening.check_may_start(settings, self._transport, *restore, self._specs)
@@ -239,12 +250,7 @@ class CoordinatorRuntime:
         options = self.options
         self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
         begin = opening.read_begin(
-            settings,
-            self._transport,
-            options.restore,
-            options.restore_checkpoint,
-            continues=options.continues,
-            timeout_s=deadline_s,
+            settings, self._transport, *restore, continues=options.continues, timeout_s=deadline_s
         )
         self._truncation.begin(begin.topic_ids)
         opening.learn_schemas(self._specs, begin)
@@ -259,6 +265,7 @@ class CoordinatorRuntime:
                     self._user_workers,
                     partial(load_state, self._storage),
                     self._transport.max_record_bytes - RECORD_HEADROOM,
+                    self._work_done,
                 )
         self._feed(begin)
         self._status_at = 0.0
@@ -280,8 +287,7 @@ class CoordinatorRuntime:
                 if host is not None:
                     host.settle(effect.stream)
             case effects.AppendHeartbeat():
-                lost = lambda error: self._mailbox.post(lambda: self._heartbeat_lost(error))  # noqa: E731
-                self._logs.side.append(self._acks, effect.record, lost=lost)
+                self._logs.outstanding.behind(lambda: self._mailbox.post(lambda: self._append_heartbeat(effect.record)))
             case effects.Reply():
                 reply = effect.reply
                 self._logs.side.append(self._status_partition, reply, getattr(reply, "command", "batch"))
@@ -294,16 +300,18 @@ class CoordinatorRuntime:
             case effects.StoreState():
                 self._workers.submit(self._store, effect)
             case effects.DeleteStates():
-                self._workers.submit(_logged, self._storage.delete, list(effect.locations))
+                self._workers.submit(logged, self._storage.delete, list(effect.locations))
             case effects.CollectOrphans():
-                self._workers.submit(_logged, collect_orphans, self._storage, effect, self._owner)
+                self._workers.submit(logged, collect_orphans, self._storage, effect, self._owner)
             case effects.Redistribute():
                 self._decide(self._redistribution.perform(effect))
             case effects.Truncate():
                 self._truncation.want(effect)
+            case effects.Drain():
+                self._work_done()
             case effects.KillTask():
                 if self.options.on_silent is not None:
-                    _logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
+                    logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
             case effects.End():
                 if effect.ending is not Ending.FENCED and not self._logs.events_stand(self.options.deadline_s):
                     raise untold(self.settings.name)
@@ -335,11 +343,17 @@ class CoordinatorRuntime:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # sys.exit() or a cancelled await of the user's ends no coordinator
-            callback = type(call).__name__.removeprefix("Call")
-            _log.exception(
-                "job=%s operator=%s: the coordinator raised (%s)", self.settings.name, call.operator, callback
-            )
-            self._raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, callback, told(error)))
+            host.tell_raised(error)
+            self._raised.append(host.failure(host.calling, error))
+
+    def _work_done(self) -> None:
+        """Tell the core, if it drains; what user code posted before goes ahead: it may have raised."""
+        if (epoch := self._core.job.epoch) is not None and epoch.draining is not None:
+            self._mailbox.post(self._tell_work_left)
+
+    def _tell_work_left(self) -> None:
+        left = {name: host.work_left for name, host in self._hosts.items() if host.work_left}
+        self._feed(inputs.WorkLeft(self._core.job.history.epoch, left))
 
     def _append(self, subtask: SubtaskId, record: EventsRecord) -> None:
         partition, epoch = Partition(self._topics.events(subtask.operator), subtask.index), self._core.job.history.epoch
@@ -350,12 +364,14 @@ class CoordinatorRuntime:
             self._mailbox.count_unsent(subtask.operator, size)
 
         def taken(_: int | None, error: Exception | None) -> None:
+            self._logs.outstanding.ended()
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
                 self._logs.events_failed = max(life, self._logs.events_failed)
                 self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
 
+        self._logs.outstanding.began()
         try:
             self._logs.events.append(partition, self._encoded(record), f"{subtask.index}:{attempt}".encode(), taken)
         except TransportError as error:
@@ -376,6 +392,10 @@ class CoordinatorRuntime:
         if life == self._logs.events_life:
             self._feed(failed)
 
+    def _append_heartbeat(self, heartbeat: CoordinatorHeartbeat) -> None:
+        lost = lambda error: self._mailbox.post(lambda: self._heartbeat_lost(error))  # noqa: E731
+        self._logs.side.append(self._acks, heartbeat, lost=lost)
+
     def _heartbeat_lost(self, error: Exception) -> None:
         """Without heartbeats the log's time may stand still, and every deadline with it: they must be allowed."""
         if isinstance(error, NotAuthorized):
@@ -384,7 +404,10 @@ class CoordinatorRuntime:
 
     def _commit(self, commit: effects.Commit) -> None:
         """Blocks until the outcome is known: until then the coordinator handles nothing else."""
-        self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
+        try:
+            self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
+        except Fenced as fenced:
+            raise opening.judge_fenced(fenced, self.settings, self._transport, self.seen) from None
         committed = inputs.Committed()
         if commit.looks_at_ends:
             wanted = [*self._event_partitions.values(), *self._data_partitions.values(), self._acks]
@@ -400,8 +423,13 @@ class CoordinatorRuntime:
         self._tell_status()  # whoever waits for a silent coordinator must hear of one that has much to read
         for offset, record in acks_reader.read_range(self._transport, self._acks, begin, end, self.options.deadline_s):
             self._tell_status()
-            self._core.handle(inputs.Reread(offset, record), time.monotonic())
+            self._decide(inputs.Reread(offset, record))
+            if isinstance(self._core.job.rereading, HandingOver):  # user code may answer each event by another
+                self._mailbox.drain(self._take, self._is_pressed, self.options.deadline_s)
         self._decide(inputs.RereadEnd())
+
+    def _is_pressed(self) -> bool:
+        return self._outcome is None and any(host.is_pressed for host in self._hosts.values())
 
     def _look_at_ends(self, effect: effects.LookAtEnds, events: Writer) -> None:
         """Behind the outcome of everything appended; what failed has been posted by then, ahead of this."""
@@ -421,7 +449,7 @@ class CoordinatorRuntime:
         except Exception as error:
             self._mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, told(error)))
         else:
-            handle = StateHandle(len(effect.state), location=effect.location)
+            handle = StateHandle.stored(effect.location, effect.state)
             self._mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
 
     # ---- status and end
@@ -439,7 +467,7 @@ class CoordinatorRuntime:
         self._status = status = replace(status, at_ms=round(1000 * time.time()))
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
-            _logged(self.options.on_status, status)
+            logged(self.options.on_status, status)
 
     def _ended(self, ending: Ending, cause: str) -> CoordinatorOutcome:
         level = logging.ERROR if ending is Ending.FAILED else logging.INFO
@@ -456,8 +484,7 @@ class CoordinatorRuntime:
         if self._outcome is None:
             self._outcome = CoordinatorOutcome(Ending.FAILED, "the coordinator instance broke off")
         self._mailbox.close()
-        for host in self._hosts.values():
-            host.close(self._outcome.cause)
+        close_all(list(self._hosts.values()), self._outcome.cause)
         self._workers.close()
         self._user_workers.close()
         if hasattr(self, "_logs"):
@@ -471,12 +498,3 @@ class CoordinatorRuntime:
 
 def _nothing() -> None:
     """Posted to wake the loop."""
-
-
-def _logged(work: Callable[..., object], *args: object) -> None:
-    """Work whose failure concerns nothing else, but is not silent."""
-    try:
-        work(*args)
-    except Exception as error:
-        level = logging.WARNING if isinstance(error, PenstockError) else logging.ERROR
-        _log.log(level, "%s failed: %s", getattr(work, "__name__", work), error)

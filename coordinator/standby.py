@@ -25,7 +25,7 @@ from ..schemas.errors import (
     UnreadableRecord,
 )
 from ..schemas.plan import Role
-from ..schemas.settings import JobSettings, RestartStrategy
+from ..schemas.settings import JobSettings, RestartStrategy, layout_text
 from ..schemas.status import JobStatus
 from ..transport.ports import Election, Partition, Reader, Transport
 from .client import STATUS_LOOK_BACK
@@ -144,7 +144,8 @@ class StandbyService:
     def _stand(self) -> CoordinatorOutcome:
         settings, topics = self._settings, self._settings.topics
         # What would be refused then is said now.
-        require_topics(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S)
+        must_exist = self._options.must_exist
+        require_topics(settings, self._transport, [Role.COORDINATOR], _REQUIRE_TIMEOUT_S, must_exist=must_exist)
         ended_through = 0
         with suppress(JobHasFinished):  # found again when it is this one's turn, where it can be told to all
             history = check_may_start(settings, self._transport, coordinators=self._coordinators)
@@ -213,8 +214,8 @@ class StandbyService:
         if status.state in AT_WORK and there != (mine := dict(self._settings.parallelism)):
             raise JobRefused(
                 f"job {self._settings.name}: the coordinator at work (epoch {status.epoch}) has the operators"
-                f" {_layout(there)}, and this host's file has {_layout(mine)}: it cannot take over from it. Give all"
-                " coordinators of the job the same file; to change it, stop the job and start all of them anew"
+                f" {layout_text(there)}, and this host's file has {layout_text(mine)}: it cannot take over from it."
+                " Give all coordinators of the job the same file; to change it, stop the job and start all of them anew"
             )
 
     # ---- coordinating
@@ -335,10 +336,6 @@ class _StatusLog:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _layout(parallelism: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} x {n}" for name, n in sorted(parallelism.items()))
 
 
 def _standing(watch: Watch, now: float, elected: bool, error: str) -> Standing:

@@ -10,12 +10,15 @@ from .state_owner import StateOwner, require_mark
 
 
 def load_state(storage: StateStorage, handle: StateHandle) -> bytes:
-    """The bytes of a state. Raises StateError where they cannot be read back."""
+    """The bytes of a state. Raises StateError where they cannot be read back as they were stored."""
     if handle.inline is not None:
         return handle.inline
     if handle.location is None:
         raise StateError("its handle names neither bytes nor a location")
-    return storage.get(handle.location)
+    data = storage.get(handle.location)
+    if (damage := handle.damage(data)) is not None:
+        raise StateError(f"{handle.location!r} in {storage!r} is damaged: it {damage}")
+    return data
 
 
 def collect_orphans(storage: StateStorage, effect: CollectOrphans, owner: StateOwner | None) -> None:

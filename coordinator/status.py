@@ -20,7 +20,7 @@ from ..schemas.status import (
     SubtaskTimes,
     SubtaskTotals,
 )
-from .protocol import checkpoints
+from .protocol import checkpoints, waiting
 from .protocol.state import JobState, Left, Phase, Slot, SlotPhase
 from .protocol.timeline import CHECKPOINTS_TIMED, Failover, Over, Times
 
@@ -65,6 +65,7 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         operators=tuple(_operator(job, operator, slots[operator.name]) for operator in job.settings.operators),
         checkpoints=_checkpoints(job),
         failovers=tuple(_failover(job, failover) for failover in job.timeline.failovers),
+        last_event_s=-1.0 if job.epoch is None else job.now - job.epoch.event_at,
     )
 
 
@@ -107,13 +108,11 @@ def _notable(s: SubtaskStatus) -> tuple[bool, bool, float, int, int]:
 
 def _pending(job: JobState) -> tuple[PendingStatus, ...]:
     under_way = [] if job.epoch is None else list(job.epoch.pending.values())
-    shown = [
-        PendingStatus(p.id, p.savepoint, job.now - p.triggered_at, checkpoints.waits_for(job, p)) for p in under_way
-    ]
+    shown = [PendingStatus(p.id, p.savepoint, job.now - p.triggered_at, waiting.waits_for(job, p)) for p in under_way]
     for n, prepared in job.history.prepared.items():  # by an epoch before this one
         if all(p.id != n for p in under_way):
             age_s = job.now - job.monotonic(prepared.header.triggered_at_ms)
-            shown.append(PendingStatus(n, False, age_s, checkpoints.WAITS_FOR_SPARK))
+            shown.append(PendingStatus(n, False, age_s, waiting.WAITS_FOR_SPARK))
     return tuple(shown)
 
 

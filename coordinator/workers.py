@@ -7,6 +7,8 @@ import queue
 import threading
 from collections.abc import Callable
 
+from ..schemas.errors import PenstockError
+
 _log = logging.getLogger(__name__)
 
 
@@ -56,3 +58,12 @@ class Workers:
             finally:
                 with self._lock:
                     self._open -= 1
+
+
+def logged(work: Callable[..., object], *args: object) -> None:
+    """Does work whose failure concerns nothing else, but is not silent."""
+    try:
+        work(*args)
+    except Exception as error:
+        level = logging.WARNING if isinstance(error, PenstockError) else logging.ERROR
+        _log.log(level, "%s failed: %s", getattr(work, "__name__", work), error)

@@ -1,16 +1,14 @@
 """The page, and what it asks for: ``/api/status`` once, ``/api/stream`` again and again (Server-Sent Events).
 
 Read-only. Everything comes from this package: no other host is asked for anything, and the page may run no script and
-load nothing from elsewhere. A request must name this machine: a page of another site whose name was made to point here
-(DNS rebinding) names that site, and is refused.
+load nothing from elsewhere. A request must name this machine, and data is given to no page of another site: see
+:mod:`penstock.coordinator.http_guard`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Collection
 from contextlib import suppress
@@ -25,6 +23,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..coordinator.http_guard import is_cross_site, is_ours
 from . import words
 from .feed import Feed
 
@@ -38,7 +37,6 @@ _FILES = {
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
-_HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^:\[\]]+))(?::\d+)?")
 _HEADERS = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
     " img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -143,21 +141,15 @@ class _Guard:
                 MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
-        named = [value.decode("latin-1") for key, value in scope["headers"] if key == b"host"]
+        named = _header(scope, b"host")
+        origin, site = ",".join(_header(scope, b"origin")), ",".join(_header(scope, b"sec-fetch-site"))
         app = self._app
         if len(named) != 1 or not is_ours(named[0], self._hosts):
             app = PlainTextResponse("this is not the host that you asked for; --allowed-host NAME names another", 421)
+        elif scope["path"].startswith("/api/") and is_cross_site(origin, site, named[0]):
+            app = PlainTextResponse("a page of another site may not ask for this: open the dashboard itself", 403)
         await app(scope, receive, send_with_headers)
 
 
-def is_ours(host: str, names: Collection[str]) -> bool:
-    """Whether a Host header names one of ``names``, or an address in digits, which no other site's name can be."""
-    found = _HOST.fullmatch(host)
-    if found is None:
-        return False
-    name = found["address"] or found["name"]
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return name.lower().rstrip(".") in names
-    return True
+def _header(scope: Scope, name: bytes) -> list[str]:
+    return [value.decode("latin-1") for key, value in scope["headers"] if key == name]

@@ -13,7 +13,6 @@ from enum import StrEnum
 
 from ..coordinator.protocol.standby import AT_WORK, ENDED
 from ..coordinator.status import SUBTASKS_TOLD, looked_for_first
-from ..coordinator.status import totals_of as _come_to
 from ..schemas.status import (
     CheckpointStatus,
     FailoverStatus,
@@ -206,11 +205,6 @@ def age_s(status: JobStatus, now_ms: float) -> float:
     return max(0.0, (now_ms - status.at_ms) / 1000)
 
 
-def totals_of(operator: OperatorStatus) -> SubtaskTotals:
-    """All subtasks of an operator together; a status of an older version tells no totals."""
-    return operator.totals or _come_to(operator.subtasks, operator.parallelism)
-
-
 # ---- rates
 
 
@@ -232,7 +226,7 @@ def _point(before: JobStatus, after: JobStatus) -> Point | None:
 def _counters(operator: OperatorStatus) -> dict[int, tuple[int, int, int]]:
     """Sent, handled, received: of each subtask, since that of one may begin again; else (-1) of all together."""
     if operator.parallelism > SUBTASKS_TOLD or len(operator.subtasks) < operator.parallelism:
-        t = totals_of(operator)
+        t = operator.totals
         return {-1: (t.sent, t.handled, t.received)}
     return {s.subtask: (s.sent, s.handled, s.received) for s in operator.subtasks}
 
@@ -253,7 +247,7 @@ def _recent(points: tuple[Point, ...], now_ms: int) -> Point:
 
 
 def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
-    totals = [totals_of(operator) for operator in status.operators]
+    totals = [operator.totals for operator in status.operators]
     state = state_of(status, age_s)
     checkpoints = tuple(_checkpoint(c) for c in reversed(status.checkpoints))
     return View(
@@ -291,7 +285,7 @@ def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
 
 def _operator(operator: OperatorStatus) -> OperatorView:
     """Where there is no epoch a status names no subtasks: each of them is absent then."""
-    totals = totals_of(operator)
+    totals = operator.totals
     rows = [_subtask(s) for s in looked_for_first(operator.subtasks, ROWS_MAX)]
     if not rows and totals.absent == operator.parallelism:
         rows = [_nobody(index) for index in range(min(operator.parallelism, ROWS_MAX))]
@@ -321,7 +315,9 @@ def _waits(status: JobStatus, state: str, age_s: float) -> Iterable[str]:
         yield words.begins(state, status.last_completed)
     else:
         for operator in status.operators:
-            yield from words.missing(operator, totals_of(operator))
+            yield from words.missing(operator)
+        if (idle := words.idle(status)) is not None:
+            yield idle
     yield from words.pending(status, OPEN_BARS_AFTER_MS / 1000)
 
 

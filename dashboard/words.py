@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..schemas.status import CheckpointStatus, JobStatus, OperatorStatus, SubtaskTimes, SubtaskTotals
+from ..schemas.status import CheckpointStatus, JobStatus, OperatorStatus, SubtaskTimes
 
 MISSING_NAMED = 4
+IDLE_AFTER_S = 10.0
+"""A job in which so long no event moved is told to be idle."""
 
 STATES = {
     "starting": "The coordinator takes the job up from its log.",
@@ -65,7 +67,7 @@ def begins(state: str, last_completed: int) -> str:
     return f"the next epoch to begin {whence}"
 
 
-def missing(operator: OperatorStatus, totals: SubtaskTotals) -> Iterable[str]:
+def missing(operator: OperatorStatus) -> Iterable[str]:
     """Who is not there, by name as far as there are few."""
     away = [s for s in operator.subtasks if s.phase in ("absent", "waiting")]
     for s in away[:MISSING_NAMED]:
@@ -74,7 +76,7 @@ def missing(operator: OperatorStatus, totals: SubtaskTotals) -> Iterable[str]:
             yield f"{name} to be started again: it has asked for it"
         else:
             yield f"{name} {s.step}" if s.step else f"{name} to be started"
-    more = totals.absent + totals.waiting - min(len(away), MISSING_NAMED)
+    more = operator.totals.absent + operator.totals.waiting - min(len(away), MISSING_NAMED)
     if more > 0:
         yield f"{more} {'more ' if away else ''}of the {operator.parallelism} subtasks of {operator.operator}"
 
@@ -89,9 +91,19 @@ def pending(status: JobStatus, least_s: float = 0.0) -> list[str]:
     ]
 
 
+def idle(status: JobStatus) -> str | None:
+    """Say that nobody owes anybody anything: whether more is to come, only the user's own code knows."""
+    if status.state != "running" or status.pending or status.last_event_s < IDLE_AFTER_S:
+        return None
+    if any(t.absent or t.waiting or t.held or t.handled < t.sent for t in (o.totals for o in status.operators)):
+        return None
+    last = duration(round(1000 * status.last_event_s))
+    return f"idle: every event sent is handled, no checkpoint is under way, and the last event was {last} ago"
+
+
 def waiting(what: str) -> str:
     """An entry of a view's waits, as a line that stands alone."""
-    return what if " waits for " in what else f"waits for {what}"
+    return what if " waits for " in what or what.startswith("idle: ") else f"waits for {what}"
 
 
 def cut(told: CheckpointStatus) -> str:

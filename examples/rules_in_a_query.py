@@ -43,8 +43,16 @@ class RuleMaker(penstock.OperatorCoordinator):
     def __init__(self):
         self.rule = 0
         self.gateways = {}
+        self.rule_at_cut = 0
+        self.next_change = None
+
+    def change_rule_later(self):
+        """One timer at most: one rule for each batch is wanted, and a notice may come again."""
+        if self.next_change is None:
+            self.next_change = self.context.call_later(CHANGE_EVERY_S, self.change_rule)
 
     def change_rule(self):
+        self.next_change = None
         if self.rule < RULES:
             self.rule += 1
             for gateway in self.gateways.values():
@@ -53,20 +61,23 @@ class RuleMaker(penstock.OperatorCoordinator):
     def execution_attempt_ready(self, subtask, attempt, gateway):
         self.gateways[subtask] = gateway
         if len(self.gateways) == self.context.parallelism:
-            self.context.call_later(CHANGE_EVERY_S, self.change_rule)
+            self.change_rule_later()
 
     def execution_attempt_failed(self, subtask, attempt, reason):
         self.gateways.pop(subtask, None)
 
     def notify_checkpoint_complete(self, checkpoint_id):
-        self.context.call_later(CHANGE_EVERY_S, self.change_rule)  # some batch has the rule: now the next one
+        if self.rule_at_cut == self.rule:
+            self.change_rule_later()  # some batch has the rule: now the next one
 
     def checkpoint_coordinator(self, checkpoint_id, result):
+        self.rule_at_cut = self.rule
         result.complete({"rule": self.rule})
 
     def reset_to_checkpoint(self, checkpoint_id, state):
-        self.rule = state["rule"] if state else 0
+        self.rule = self.rule_at_cut = state["rule"] if state else 0
         self.gateways.clear()
+        self.next_change = None  # the one of before is dropped
 
 
 job = penstock.Job("rules-in-a-query")

@@ -17,12 +17,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import audit, broker, sinks, spark_integration, testing
+    from . import audit, broker, errors, sinks, spark_integration, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
     from .job import Input, Job, Operator
     from .recorded.subtask_replay import Emitted, Replayed, replay
-    from .schemas import errors
     from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
     from .schemas.settings import CheckpointSettings, RestartStrategy
@@ -66,7 +65,7 @@ _HOME = {
 _MODULES = {
     "audit": "audit",
     "broker": "broker",
-    "errors": "schemas.errors",
+    "errors": "errors",
     "sinks": "sinks",
     "spark_integration": "spark_integration",
     "testing": "testing",

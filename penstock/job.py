@@ -132,6 +132,7 @@ class Job:
     heartbeat_timeout: float = 10.0
     start_timeout: float = 120.0
     task_cancellation_timeout: float = 180.0
+    end_timeout: float = 600.0
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
@@ -262,6 +263,7 @@ class Job:
             heartbeat_timeout=self.heartbeat_timeout,
             start_timeout=self.start_timeout,
             task_cancellation_timeout=self.task_cancellation_timeout,
+            end_timeout=self.end_timeout,
             frame_events_max=self.frame_events_max,
             frame_bytes_max=self.frame_bytes_max,
             frame_linger=self.frame_linger,
@@ -331,6 +333,6 @@ def _shown(given: object) -> str:
 
 _SETTINGS = (
     "checkpoint", "restart", "prefix", "heartbeat_interval", "heartbeat_timeout", "start_timeout",
-    "task_cancellation_timeout", "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage",
+    "task_cancellation_timeout", "end_timeout", "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage",
     "max_parallelism", "replay_retention",
 )  # fmt: skip

@@ -21,10 +21,11 @@ from ..schemas.events import EventFrame, Reset, TriggerCheckpoint
 from ..schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 from ..schemas.state import OPEN_END, ChannelPosition, Segment, Sender
 from ..schemas.topics import TopicNames
+from ..schemas.versions import CURRENT
 from ..transport.ports import LogRecord, Partition, Transport, Writer
 from .reading import Gone, LogReading, Recorded
 
-FLUSH_TIMEOUT_S = 60.0
+_FLUSH_STEP_S = 10.0
 _RUN = "forked"
 
 Progress = Callable[[int], None]
@@ -62,8 +63,9 @@ class Appender:
             self._failed.append(AppendFailed(f"somebody else writes to {partition}: offset {at} is not {offset}"))
 
     def flush(self) -> None:
-        if not self._writer.flush(FLUSH_TIMEOUT_S):
-            raise AppendFailed(f"the broker did not take what was copied within {FLUSH_TIMEOUT_S:g} s")
+        """Wait for every outcome, however much was copied: the writer fails where the broker takes nothing for long."""
+        while not self._writer.flush(_FLUSH_STEP_S):
+            pass
         if self._failed:
             raise self._failed[0]
 
@@ -117,9 +119,10 @@ class Copying:
         """One Hello for each attempt that the checkpoint speaks of, in their order."""
         acks = Partition(self._copy.acks, 0)
         host = f"fork of {self._origin.root[:-1]}"
+        layout = {o.operator: o.parallelism for o in self._checkpoint.header.operators}
         self._append(acks, RunStarted(_RUN, host), b"")
         for attempt, subtask in sorted(self._named_attempts().items()):
-            hello = Hello(*subtask, run=_RUN, nonce=f"{_RUN}-{attempt}", task="", host=host)
+            hello = Hello(*subtask, _RUN, f"{_RUN}-{attempt}", "", host, layout, CURRENT.protocol)
             self._attempts[attempt] = self._append(acks, hello, _key(subtask))
 
     def _named_attempts(self) -> dict[int, SubtaskId]:

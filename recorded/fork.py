@@ -18,6 +18,7 @@ from ..coordinator.protocol.inputs import Offsets
 from ..coordinator.protocol.payload_schemas import needed_by
 from ..coordinator.protocol.positions import Available, missing
 from ..coordinator.state_owner import claim_states
+from ..coordinator.states import load_state
 from ..schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,
@@ -88,17 +89,17 @@ class _Fork:
         self._origin, self._copy, self._transport = origin, copy, origin.transport
         self._check_free()
         self._checkpoint = checkpoint = origin.checkpoint(checkpoint_id, savepoint=savepoint)
-        self._locations = sorted(checkpoint.locations())
+        self._states = dict(sorted(checkpoint.stored().items()))
         self._check_driver()
         self._state_storage = state_storage
         self._stored: list[str] = []
         """What stands, or may stand, in the copy's folder."""
         self._from_storage = StateStorage(state_storage, origin.topics.root)
         self._to_storage = StateStorage(state_storage, copy.root)
-        if self._locations and state_storage is None:
+        if self._states and state_storage is None:
             raise JobRefused(
                 f"checkpoint {checkpoint.id} of job {origin.name} has states in state storage"
-                f" ({len(self._locations)}, {self._locations[0]} first), and where that is stands in the job file:"
+                f" ({len(self._states)}, {min(self._states)} first), and where that is stands in the job file:"
                 " name it with --job FILE.py, or --state-storage URL"
             )
         self._log_id = ""
@@ -124,7 +125,7 @@ class _Fork:
             log.close()
         return ForkedJob(
             self._copy.job, self._copy.prefix, self._origin.name, self._checkpoint.id,
-            tuple(spec.name for spec in specs), copied.records, len(self._locations),
+            tuple(spec.name for spec in specs), copied.records, len(self._states),
         )  # fmt: skip
 
     def _begin(self, checkpoints: TopicSpec) -> FencedLog:
@@ -250,16 +251,16 @@ class _Fork:
     def _copy_states(self, tell: Telling) -> None:
         """Into the copy's own folder: neither job's discards or purge then reach the other's files."""
         self._require_ours()
-        if self._locations:
+        if self._states:
             operators = tuple(OperatorSettings(name, count) for name, count in self._parallelism.items())
             settings = JobSettings(
                 self._copy.job, operators, prefix=self._copy.prefix, state_storage=self._state_storage
             )
             claim_states(settings, self._transport, self._to_storage, ASK_TIMEOUT_S)
-        for number, location in enumerate(self._locations, 1):
+        for number, (location, handle) in enumerate(self._states.items(), 1):
             self._stored.append(location)
-            self._to_storage.put(location, self._from_storage.get(location))
-            tell("states", number, len(self._locations))
+            self._to_storage.put(location, load_state(self._from_storage, handle))
+            tell("states", number, len(self._states))
 
     def _commit(self, log: FencedLog, copied: Copied) -> None:
         origin, header = self._origin, self._checkpoint.header

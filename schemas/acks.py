@@ -8,7 +8,6 @@ from typing import Annotated
 
 from .ids import NO_ATTEMPT, SubtaskId
 from .state import ChannelPosition, Segment, Sender, StateHandle
-from .versions import UNSAID
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +36,9 @@ class Hello:
     nonce: Annotated[str, "unique to this Hello; Start and Stop echo it"]
     task: Annotated[str, "what the runner calls the task that hosts the instance; a failure hint names it"]
     host: Annotated[str, "where the instance runs, for people"]
+    layout: Annotated[dict[str, int], "parallelism of each of the job's operators, as the instance was told"]
+    protocol: Annotated[int, "version of the protocol that it speaks"]
     previous: Annotated[int, "newest attempt that this instance has been; -1: none"] = NO_ATTEMPT
-    parallelism: Annotated[int, "how many subtasks its operator has, as the instance was told; 0: not said"] = 0
-    protocol: Annotated[int, "version of the protocol that it speaks; 1: it does not say"] = UNSAID
     release: Annotated[str, "its release of Penstock, for people"] = ""
     schemas: Annotated[tuple[SchemaDigest, ...], "Avro schemas under which it writes"] = ()
 
@@ -100,6 +99,7 @@ class Failed:
 
     sender: Annotated[Sender, "the attempt"]
     cause: Annotated[str, "the error, for people"]
+    missing: Annotated[int, "sequence of the event of this epoch that it missed in its events partition; -1: none"] = -1
 
 
 @dataclass(frozen=True, slots=True)

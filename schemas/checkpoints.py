@@ -67,6 +67,7 @@ class SubtaskSnapshot:
     inbox: Annotated[tuple[InboxEvents, ...], "the inbox range itself (savepoints only)"] = ()
     task: Annotated[str, "the task that hosted the attempt, as its Hello names it"] = ""
     inputs_ended: Annotated[bool, "the user had been told, before it, that every input has ended"] = False
+    received_sequence: Annotated[int, "sequence of the first event to the coordinator not received at the cut"] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,8 @@ class OperatorSnapshot:
     parallelism: Annotated[int, "number of subtasks"]
     coordinator_state: Annotated[StateHandle | None, "the coordinator's state, null where it has none"]
     inbox_position: Annotated[int, "offset in the acks topic of the first record not handed over at the cut"]
-    max_parallelism: Annotated[int, "how many key groups there were; 0: not recorded, nor are its inputs"] = 0
-    inputs: Annotated[tuple[InputSnapshot, ...], "how its inputs were spread"] = ()
+    max_parallelism: Annotated[int, "how many key groups there were"]
+    inputs: Annotated[tuple[InputSnapshot, ...], "how its inputs were spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +152,19 @@ class JobOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class JobStopping:
+    """A stopping savepoint is complete: no subtask starts again, and the coordinators finish what they have begun."""
+
+    epoch: Annotated[int, "epoch in which it completed"]
+    checkpoint_id: Annotated[int, "the savepoint"]
+
+    @property
+    def cause(self) -> str:
+        """Why subtasks leave and how the job ends, for people."""
+        return f"stopped with savepoint {self.checkpoint_id}"
+
+
+@dataclass(frozen=True, slots=True)
 class JobFinished:
     """The job has ended; a later run of the same name resumes from its last completed checkpoint."""
 
@@ -189,6 +203,7 @@ CheckpointLogRecord = (
     | CheckpointCompleted
     | CheckpointPrepared
     | CommandExecuted
+    | JobStopping
     | JobFinished
     | Forked
     | SchemaUsed
@@ -211,12 +226,18 @@ def key_of(record: CheckpointLogRecord) -> str:
             return f"prepared/{record.checkpoint_id}"
         case CommandExecuted():
             return f"command/{record.offset}"
+        case JobStopping():
+            return STOPPING_KEY
         case JobFinished():
             return "finished"
         case Forked():
             return "forked"
         case SchemaUsed():
             return schema_key(record.operator, record.subject, digest_of(record.schema))
+
+
+STOPPING_KEY = "stopping"
+"""A tombstone under it: the stop has been finished, or given up for a start from elsewhere."""
 
 
 def schema_key(operator: str, subject: str, digest: str) -> str:

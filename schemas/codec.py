@@ -17,7 +17,7 @@ from fastavro.schema import fingerprint, to_parsing_canonical_form
 
 from . import acks, checkpoints, data, events, status
 from .derive import Mapper, avro_schema
-from .errors import UnreadableRecord, WrittenByNewer
+from .errors import ForeignRecord, UnreadableRecord, WrittenByNewer
 from .versions import RELEASE
 
 Record: TypeAlias = (
@@ -119,7 +119,7 @@ def decode(value: bytes | None) -> Record:
     Nothing in it is executed, and no length it claims is believed beyond the bytes that are there.
     """
     if value is None or value[:2] != MARKER or len(value) < _HEADER_LENGTH:
-        raise UnreadableRecord("not in Avro single-object encoding: a foreign record")
+        raise ForeignRecord("not in Avro single-object encoding: a foreign record")
     reader = _readers().get(value[:_HEADER_LENGTH])
     if reader is None:
         fingerprint_hex = value[2:_HEADER_LENGTH][::-1].hex()

@@ -14,9 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import fastavro
-
-from .errors import ConfigurationError
+from .bounds import parse
 
 _WIDENED: Mapping[str, frozenset[str]] = {
     "int": frozenset({"int", "long", "float", "double"}),
@@ -49,27 +47,11 @@ def incompatibilities(reader: Any, writer: Any) -> list[Incompatibility]:
 
     Both are schemas as JSON gives them. Raises :class:`ConfigurationError` where one is none.
     """
-    if parsed(reader) == parsed(writer):
+    read, written = parse(reader), parse(writer)
+    if read.schema == written.schema:
         return []  # nothing is resolved then
-    compared = _Comparison(_named_types(reader), _named_types(writer))
-    return list(compared.problems(parsed(reader), parsed(writer), ""))
-
-
-def parsed(schema: Any) -> Any:
-    """The schema with every name in full, as the Avro library takes it. Raises :class:`ConfigurationError`."""
-    try:
-        return fastavro.parse_schema(dict(schema) if isinstance(schema, Mapping) else schema)
-    except Exception as error:  # whatever a schema can be wrong in
-        raise ConfigurationError(f"not an Avro schema: {error!r}") from error
-
-
-def _named_types(schema: Any) -> Mapping[str, Any]:
-    found: dict[str, Any] = {}
-    try:
-        fastavro.parse_schema(dict(schema) if isinstance(schema, Mapping) else schema, found)
-    except Exception as error:
-        raise ConfigurationError(f"not an Avro schema: {error!r}") from error
-    return found
+    compared = _Comparison(read.named, written.named)
+    return list(compared.problems(read.schema, written.schema, ""))
 
 
 class _Comparison:

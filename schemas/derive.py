@@ -76,10 +76,12 @@ def _type(hint: Any, namespace: str, seen: set[str], where: str) -> Any:
 class Mapper:
     """Between instances of one dataclass and the plain values that an Avro library takes and gives."""
 
-    def __init__(self, cls: type) -> None:
+    def __init__(self, cls: type, known: dict[type, Mapper] | None = None) -> None:
+        known = {} if known is None else known
+        known[cls] = self  # before its fields: one of them may be of this class again
         hints = typing.get_type_hints(cls)
         self.cls = cls
-        self._fields = [(f.name, *_converters(hints[f.name])) for f in dataclasses.fields(cls)]
+        self._fields = [(f.name, *_converters(hints[f.name], known)) for f in dataclasses.fields(cls)]
         self._flat = all(down is None for _, down, _ in self._fields)
         self._names = [name for name, _, _ in self._fields]
 
@@ -96,28 +98,28 @@ class Mapper:
         return self.cls(**{name: plain[name] if up is None else up(plain[name]) for name, _, up in self._fields})
 
 
-def _converters(hint: Any) -> tuple[Any, Any]:
+def _converters(hint: Any, known: dict[type, Mapper]) -> tuple[Any, Any]:
     """How a field's value goes to plain and comes back; None where it is plain already."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         inner = args[0] if args[1] is type(None) else args[1]
-        down, up = _converters(inner)
+        down, up = _converters(inner, known)
         if down is None:
             return None, None
         return (lambda v: None if v is None else down(v)), (lambda v: None if v is None else up(v))
     if origin in (tuple, list):
-        down, up = _converters(args[0])
+        down, up = _converters(args[0], known)
         return (
             list if down is None else (lambda v: [down(x) for x in v]),
             origin if up is None else (lambda v: origin(up(x) for x in v)),
         )
     if origin is dict:
-        down, up = _converters(args[1])
+        down, up = _converters(args[1], known)
         if down is None:
             return None, None
         return (lambda v: {k: down(x) for k, x in v.items()}), (lambda v: {k: up(x) for k, x in v.items()})
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        mapper = Mapper(hint)
+        mapper = known.get(hint) or Mapper(hint, known)
         return mapper.to_plain, mapper.from_plain
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return (lambda v: v.value), hint

@@ -5,6 +5,7 @@
     PenstockError
     ├── ConfigurationError            what the user asked for cannot be: a name, a number, a type
     ├── UnreadableRecord              bytes on a topic that no published schema explains
+    │   ├── ForeignRecord             not in our format: no Penstock wrote it
     │   └── WrittenByNewer            in our format, under a schema of a later release
     ├── TransportError                the broker, or a log on it
     │   ├── BrokerUnreachable         no answer within the deadline
@@ -49,6 +50,10 @@ class ConfigurationError(PenstockError, ValueError):
 
 class UnreadableRecord(PenstockError):
     """Bytes that no published schema explains. On a shared topic it is counted and kept out, never a crash."""
+
+
+class ForeignRecord(UnreadableRecord):
+    """A record that is not in our format: no Penstock wrote it."""
 
 
 class WrittenByNewer(UnreadableRecord):

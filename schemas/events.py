@@ -47,7 +47,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """Stands before the Start of an instance whose Hello named a version."""
+    """Stands before each Start: who speaks to the instance, and in which version."""
 
     epoch: Annotated[int, "epoch of the coordinator"]
     attempt: Annotated[int, "offset of the Hello that is answered"]
@@ -115,6 +115,7 @@ class CheckpointAborted:
 
     epoch: Annotated[int, "epoch of the coordinator"]
     checkpoint_id: Annotated[int, "the aborted checkpoint"]
+    reason: Annotated[str, "why, for people; cut off where it is long"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -165,6 +165,8 @@ class JobSettings:
     """Seconds within which every subtask of a run must have registered for the first time."""
     task_cancellation_timeout: float = 180.0
     """Seconds of log time that user code may go on after a failover has undone its attempt; then its task is ended."""
+    end_timeout: float = 600.0
+    """Seconds that the end of the job waits for what its coordinators have begun by ``call_async``."""
     frame_events_max: int = FRAME_EVENTS_MAX
     frame_bytes_max: int = FRAME_BYTES_MAX
     frame_linger: float = 0.0
@@ -193,11 +195,17 @@ class JobSettings:
         _above("heartbeat_timeout", self.heartbeat_timeout, 0)
         _above("start_timeout", self.start_timeout, 0)
         _above("task_cancellation_timeout", self.task_cancellation_timeout, 0)
+        _above("end_timeout", self.end_timeout, 0)
         _count("frame_events_max", self.frame_events_max, 1)
         _count("frame_bytes_max", self.frame_bytes_max, 1)
         _at_least("frame_linger", self.frame_linger, 0)
         _at_least("replay_retention", self.replay_retention, 0)
         _count("max_parallelism", self.max_parallelism, 1)
+        if self.state_storage is not None and not isinstance(self.state_storage, str):
+            raise ConfigurationError(
+                f"state_storage of job {self.name!r} must be a URL such as file:///shared/states, or None, not a"
+                f" {type(self.state_storage).__name__}"
+            )
         object.__setattr__(self, "graph", Graph(self.operators, self.max_parallelism))
         if self.batches and (len(self.operators) > 1 or not self.operators[0].has_coordinator):
             raise ConfigurationError(
@@ -223,6 +231,11 @@ class JobSettings:
     @property
     def parallelism(self) -> Mapping[str, int]:
         return {operator.name: operator.parallelism for operator in self.operators}
+
+    @property
+    def held_bytes_max(self) -> int:
+        """The ``max_held_bytes`` of all operators together."""
+        return sum(operator.max_held_bytes for operator in self.operators)
 
     def schema_of(self, operator: str, subject: str) -> UserSchema | None:
         """Under which schema that is written today; None where it has none."""
@@ -262,3 +275,8 @@ def _count(what: str, value: object, bound: int) -> None:
         raise ConfigurationError(f"{what} must be a whole number, not {value!r}")
     if value < bound:
         raise ConfigurationError(f"{what} is {value}; it must be at least {bound}")
+
+
+def layout_text(parallelism: Mapping[str, int]) -> str:
+    """The number of subtasks of each operator, for people."""
+    return ", ".join(f"{name} x {n}" for name, n in sorted(parallelism.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Annotated
+from zlib import crc32
 
 from .ids import Generation, SubtaskId
 
@@ -15,6 +16,26 @@ class StateHandle:
     size: Annotated[int, "length of the state in bytes"]
     inline: Annotated[bytes | None, "the state itself, where it is small"] = None
     location: Annotated[str | None, "its name relative to the job's state storage, where it is not inline"] = None
+    checksum: Annotated[int, "CRC-32 of a stored state; -1: none, as of an inline one, whose record has one"] = -1
+
+    @classmethod
+    def stored(cls, location: str, data: bytes) -> StateHandle:
+        """The handle of a state that is stored under ``location``."""
+        return cls(len(data), location=location, checksum=checksum_of(data))
+
+    def damage(self, data: bytes) -> str | None:
+        """Return what of the bytes that were read back is not as it was stored; None if nothing is."""
+        if len(data) != self.size:
+            return f"has {len(data)} bytes and should have {self.size}"
+        if self.checksum not in (-1, found := checksum_of(data)):
+            return f"has the checksum {found} and should have {self.checksum}"
+        return None
+
+
+def checksum_of(data: bytes) -> int:
+    """The checksum of a stored state. At 6 GB/s CRC-32 is three times as fast as SHA-256 here; nobody is to be kept
+    from forging a state, but a broken one from being restored."""
+    return crc32(data)
 
 
 ROWS_MARK = b"\x00PSTROWS"
@@ -71,6 +92,12 @@ class Sender:
 def state_location(checkpoint_id: int, epoch: int, owner: str) -> str:
     """Name of a stored state, relative to the job's state storage; ``owner`` makes it unique (section 7.6)."""
     return f"checkpoint-{checkpoint_id}/epoch-{epoch}/{owner}"
+
+
+def attempt_location(checkpoint_id: int, sender: Sender) -> str:
+    """Name of the state that this attempt stores for a checkpoint: nobody else ever writes it."""
+    owner = f"{sender.operator}-{sender.subtask}-attempt-{sender.attempt}"
+    return state_location(checkpoint_id, sender.epoch, owner)
 
 
 def epoch_of_location(location: str) -> int | None:

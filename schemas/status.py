@@ -23,7 +23,7 @@ class SubtaskStatus:
     failures: Annotated[int, "failed attempts since the coordinator instance started"]
     step: Annotated[str, "what it last said it was doing; while it is absent, who is to start over"]
     silent_s: Annotated[float, "log time since its last record, seconds"]
-    since_s: Annotated[float, "seconds in this phase; -1 where it is not told"] = -1.0
+    since_s: Annotated[float, "seconds in this phase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class OperatorStatus:
     parallelism: Annotated[int, "number of subtasks"]
     policy: Annotated[str, "failover policy"]
     subtasks: Annotated[tuple[SubtaskStatus, ...], "its subtasks; where they do not fit, some, or none"]
-    totals: Annotated[SubtaskTotals | None, "all of its subtasks together"] = None
+    totals: Annotated[SubtaskTotals, "all of its subtasks together"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +127,24 @@ class JobStatus:
     operators: Annotated[tuple[OperatorStatus, ...], "the operators"]
     checkpoints: Annotated[tuple[CheckpointStatus, ...], "the last ones by their ends, then those under way"] = ()
     failovers: Annotated[tuple[FailoverStatus, ...], "the last ones since the coordinator instance started"] = ()
+    last_event_s: Annotated[float, "seconds since an event went to or from a subtask, or its epoch began; or -1"] = -1.0
+
+
+_NUMBER_MAX = 253_402_300_799_000
+"""Milliseconds from 1970 to the year 9999; no number of milliseconds or seconds in a status is larger."""
+
+
+def is_plausible(status: JobStatus) -> bool:
+    """Return whether every time and duration is one: a status with NaN, or in the year 300,000, is forged."""
+    numbers: list[float] = [status.at_ms, status.last_duration_s, status.last_event_s]
+    numbers += [pending.age_s for pending in status.pending]
+    for operator in status.operators:
+        numbers += [seconds for s in operator.subtasks for seconds in (s.silent_s, s.since_s)]
+    for c in status.checkpoints:
+        numbers += [c.triggered_at_ms, c.took_ms, c.marked_ms]
+        numbers += [ms for times in c.subtasks for ms in (times.snapshot_ms, times.acked_ms)]
+    numbers += [ms for failover in status.failovers for ms in (failover.at_ms, failover.took_ms)]
+    return all(abs(number) < _NUMBER_MAX for number in numbers)  # which NaN is not
 
 
 @dataclass(frozen=True, slots=True)

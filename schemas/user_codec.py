@@ -11,16 +11,18 @@ import copy
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn, Protocol, TypeAlias, runtime_checkable
 
 import fastavro
 
+from .bounds import LIST_INSTEAD, OutOfBounds, Parsed, parse, require_shallow
 from .codec import MARKER, header_of
 from .compat import incompatibilities
 from .derive import Mapper, avro_schema
 from .errors import ConfigurationError, UnreadableRecord
-from .user_schemas import JSON, text_of
+from .user_schemas import JSON, SCHEMA_BYTES_MAX, text_of
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -28,6 +30,11 @@ _HEADER_LENGTH = len(MARKER) + 8
 _NAMESPACE = "penstock.user"
 _LEARNT_MAX = 256
 """Schemas that one codec reads, at most: they come from a topic."""
+_CAUSE_MAX = 500
+"""Characters of what the library says: it repeats the whole value."""
+_MARKS = ("__fastavro_parsed", "__named_schemas")
+
+_log = logging.getLogger(__name__)
 
 
 @runtime_checkable
@@ -88,20 +95,23 @@ class AvroCodec:
     """Values of one Avro schema, as an Avro library takes and gives them (records as dicts).
 
     ``previous``: earlier versions of the schema whose payloads may still be read, resolved into today's by Avro's
-    rules. Raises :class:`ConfigurationError` for a schema that is none, or that cannot read a previous one.
+    rules. Raises :class:`ConfigurationError` for a schema that is none, that is out of bounds, or that cannot read a
+    previous one. Values nest at most 100 deep, and so do types; how many values a payload may hold, says
+    :mod:`penstock.schemas.bounds`. Both are checked when a value is encoded and when a payload is decoded.
     """
 
     def __init__(self, schema: Schema, previous: Iterable[Schema] = ()) -> None:
         self.name = str(schema.get("name", schema.get("type", "value"))) if isinstance(schema, Mapping) else "value"
         self.schema = dict(schema)
         """As it was given."""
-        self._schema = self._parsed(schema)
-        self._resolving = copy.deepcopy(self._parsed(schema))
+        self._own = parse(schema)
+        self._schema = self._own.schema
+        self._resolving = copy.deepcopy(self._schema)
         _make_defaults_values(self._resolving)
         self._header = header_of(dict(schema))
-        self._readers: dict[bytes, Any] = {self._header: None}
+        self._readers: dict[bytes, Parsed] = {self._header: self._own}
         for old in previous:
-            parsed = self._parsed(old)
+            parsed = parse(old)
             problems = incompatibilities(reader=schema, writer=old)
             if problems:
                 raise ConfigurationError(
@@ -113,31 +123,47 @@ class AvroCodec:
     def learn(self, text: str) -> bool:
         """Reads from now on what was written under another schema (in JSON), resolved into its own.
 
-        False, and nothing has changed, where it cannot, or knows that schema already. A schema's fingerprint means the
-        same everywhere, so an instance that others use may learn too; from any thread.
+        False, and nothing has changed, where it cannot, where the text is no schema or out of bounds, or where a schema
+        of that fingerprint is known already: a later text never takes the place of an earlier one. A schema's
+        fingerprint means the same everywhere, so an instance that others use may learn too; from any thread.
         """
-        schema = json.loads(text)
-        header = header_of(schema)
-        if header in self._readers or len(self._readers) >= _LEARNT_MAX or incompatibilities(self.schema, schema):
+        if len(text) > SCHEMA_BYTES_MAX or len(self._readers) >= _LEARNT_MAX:
             return False
-        self._readers[header] = self._parsed(schema)
+        try:
+            schema = json.loads(text)
+            if not isinstance(schema, dict) or incompatibilities(self.schema, _unmarked(schema)):
+                return False
+            parsed = parse(_unmarked(schema))
+            header = header_of(parsed.schema)
+        except Exception as error:  # it comes from a topic, and may be wrong in whatever a schema can be wrong in
+            _log.warning("an Avro schema that was recorded for %r is not used: %.500s", self.name, error)
+            return False
+        if header in self._readers:
+            return False
+        self._readers[header] = parsed
         return True
 
     @property
     def schemas(self) -> list[Schema]:
         """Today's schema, then the earlier ones that it reads; parsed."""
-        return [self._schema, *(old for old in self._readers.values() if old is not None)]
+        return [reader.schema for reader in self._readers.values()]
 
     def encode(self, value: Any, /) -> bytes:
         out = io.BytesIO()
         out.write(self._header)
         try:
+            if self._own.bounds.recursive:
+                require_shallow(value, "the value", LIST_INSTEAD)
             fastavro.schemaless_writer(out, self._schema, value)
+            data = out.getvalue()
+            self._own.bounds.check(data, _HEADER_LENGTH)
+        except OutOfBounds as error:
+            raise ConfigurationError(f"a {type(value).__name__} for the Avro schema {self.name!r}: {error}") from error
         except Exception as error:  # a writer fails in as many ways as a value can differ from its schema
             raise ConfigurationError(
-                f"a {type(value).__name__} does not fit the Avro schema {self.name!r}: {error!r}"
+                f"a {type(value).__name__} does not fit the Avro schema {self.name!r}: {error!r:.{_CAUSE_MAX}}"
             ) from error
-        return out.getvalue()
+        return data
 
     def decode(self, data: bytes, /) -> Any:
         header = data[:_HEADER_LENGTH]
@@ -147,12 +173,17 @@ class AvroCodec:
         body = io.BytesIO(data)
         body.seek(_HEADER_LENGTH)
         try:
-            if written is None:
+            written.bounds.check(data, _HEADER_LENGTH, resolved=written is not self._own)
+            if written is self._own:
                 value = fastavro.schemaless_reader(body, self._schema, None)
-            else:
-                value = copy.deepcopy(fastavro.schemaless_reader(body, written, self._resolving))  # defaults are shared
+            else:  # defaults are shared
+                value = copy.deepcopy(fastavro.schemaless_reader(body, written.schema, self._resolving))
+        except OutOfBounds as error:
+            raise UnreadableRecord(f"expected Avro {self.name!r}, found a body that is refused: {error}") from error
         except Exception as error:  # a garbled body fails in as many ways as a decoder has branches
-            raise UnreadableRecord(f"expected Avro {self.name!r}, found a body that is none: {error!r}") from error
+            raise UnreadableRecord(
+                f"expected Avro {self.name!r}, found a body that is none: {error!r:.{_CAUSE_MAX}}"
+            ) from error
         if body.tell() != len(data):
             raise UnreadableRecord(f"expected Avro {self.name!r}, found {len(data) - body.tell()} bytes behind it")
         return value
@@ -168,15 +199,15 @@ class AvroCodec:
             " wrote it in previous=[...]"
         )
 
-    @staticmethod
-    def _parsed(schema: Schema) -> Any:
-        try:
-            return fastavro.parse_schema(dict(schema))
-        except Exception as error:  # whatever a schema can be wrong in
-            raise ConfigurationError(f"not an Avro schema: {error!r}") from error
-
     def __repr__(self) -> str:
         return f"AvroCodec({self.name!r})"
+
+
+def _unmarked(schema: Any) -> Any:
+    """The schema without the library's own marks: it would believe a text that says it has been parsed."""
+    if isinstance(schema, dict):
+        return {key: _unmarked(value) for key, value in schema.items() if key not in _MARKS}
+    return [_unmarked(item) for item in schema] if isinstance(schema, list) else schema
 
 
 def _make_defaults_values(schema: Any) -> None:
@@ -235,15 +266,19 @@ class DataclassCodec:
 CodecSpec: TypeAlias = "type | str | Schema | Codec | None"
 
 
+NAMED: Mapping[str, Callable[[], Codec]] = {"bytes": BytesCodec, "json": JsonCodec}
+"""Codecs that have a name."""
+
+
 def codec_for(spec: CodecSpec) -> Codec:
-    """The codec that ``spec`` stands for: None or ``bytes``, ``"json"``, a dataclass, an Avro schema, or a codec.
+    """Return the codec for None, ``bytes``, a name in :data:`NAMED`, a dataclass, an Avro schema, or a codec itself.
 
     Raises :class:`ConfigurationError` for anything else.
     """
     if spec is None or spec is bytes:
         return BytesCodec()
-    if spec == "json":
-        return JsonCodec()
+    if isinstance(spec, str) and spec in NAMED:
+        return NAMED[spec]()
     if isinstance(spec, type):
         if dataclasses.is_dataclass(spec):
             return DataclassCodec(spec)
@@ -252,8 +287,8 @@ def codec_for(spec: CodecSpec) -> Codec:
     elif isinstance(spec, Codec):
         return spec
     raise ConfigurationError(
-        f"{spec!r} is no codec: use None (bytes), 'json', a dataclass, an Avro schema, or an object with encode and"
-        " decode"
+        f"{spec!r} is no codec: use {', '.join(map(repr, NAMED))}, a dataclass, an Avro schema, or an object with"
+        " encode and decode; None is 'bytes'"
     )
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-UNSAID = 1
-"""The version of whoever does not name one: it was made before versions were named."""
-
 
 @dataclass(frozen=True, slots=True)
 class Versions:
@@ -36,5 +33,4 @@ class Versions:
 
 
 RELEASE = "0.1.0"
-CURRENT = Versions(protocol=2, oldest=1, release=RELEASE)
-"""1: versions are not named. 2: Hello names one, and a Welcome stands before each Start."""
+CURRENT = Versions(protocol=1, oldest=1, release=RELEASE)

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ..schemas.errors import ConfigurationError, StateError, SubtaskError
-from ..subtask_client.api import Context, Subtask
+from ..subtask_client.api import Context
+from .checked_overrides import CheckedOverrides
 from .formats import Format, JsonLines, Writer
 from .staging import Owner, Staged, Staging, checked_file, delete
 
@@ -27,7 +28,7 @@ _STATE_VERSION = 1
 _SUFFIX = re.compile(r"(\.[A-Za-z0-9_-]+)+\Z")
 
 
-class FileSink(Subtask):
+class FileSink(CheckedOverrides):
     """Writes each record to ``folder``, in files of one ``format``, each visible once its checkpoint has completed.
 
     ::
@@ -39,8 +40,11 @@ class FileSink(Subtask):
     reads the folder moves or deletes files once they are visible, so one that is nowhere is no error.
 
     A subclass may override :meth:`encode`, or call :meth:`write` from wherever it works. What it overrides besides
-    calls ``super()``, and ``open`` and ``restore_state`` do so before anything is written. Its state is bytes.
+    calls ``super()``, and ``open`` and ``restore_state`` do so before anything is written. Its state is bytes. A method
+    of ``CHECKED`` that was overridden without a call of ``super()`` raises ConfigurationError.
     """
+
+    CHECKED = ("open", "restore_state", "snapshot_state", "notify_checkpoint_complete", "close")
 
     def __init__(
         self, folder: str | os.PathLike[str], format: Format | None = None, *, may_be_taken: bool = False
@@ -66,6 +70,7 @@ class FileSink(Subtask):
         """Nothing of earlier attempts is left but what is visible."""
         self._broken: str | None = None
         """Why the file being written cannot be trusted any more."""
+        self._reached.add("__init__")
 
     # ---- for subclasses
 
@@ -105,8 +110,10 @@ class FileSink(Subtask):
     # ---- the subtask
 
     def open(self, context: Context) -> None:
+        self._require_init()
         self._owner = Owner(context.job, context.operator, context.subtask, context.fencing_token)
         self._staging.prepare(self._owner)
+        self._reached.add("open")
 
     def restore_state(self, checkpoint_id: int, state: bytes | str | None) -> None:
         """Second phase of whatever the checkpoint names, again or for the first time; the rest is deleted."""
@@ -116,6 +123,7 @@ class FileSink(Subtask):
         files, written_to = self._read(checkpoint_id, state)
         self._commit(files, written_to)
         self._clean(owner)
+        self._reached.add("restore_state")
 
     def process(self, record: Any, input: str) -> None:
         self.write(record)
@@ -129,6 +137,7 @@ class FileSink(Subtask):
             raise self._unusable()
         if self._path is not None:
             self._pending.append(self._close_file(checkpoint_id, owner))
+        self._reached.add("snapshot_state")
         return _state(str(self._staging.folder), self._pending)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -136,8 +145,9 @@ class FileSink(Subtask):
         due = [file for file in self._pending if file.checkpoint_id <= checkpoint_id]
         self._commit(due, "")
         self._pending = [file for file in self._pending if file not in due]
+        self._reached.add("notify_checkpoint_complete")
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         """Nothing: the records count all the same, so their files are part of the next checkpoint's state."""
 
     @staticmethod
@@ -157,6 +167,7 @@ class FileSink(Subtask):
 
     def close(self) -> None:
         """The file being written is in no state and will be in none."""
+        self._reached.add("close")
         path, writer, self._path, self._writer = self._path, self._writer, None, None
         self._broken = "the sink has been closed"
         if path is None:
@@ -218,7 +229,7 @@ class FileSink(Subtask):
 
     def _opened(self) -> Owner:
         if self._owner is None:
-            raise SubtaskError(f"{self._who}: used before open(context); a subclass calls super().open(context)")
+            raise SubtaskError(f"{self._who}: used before open(context); call super().open(context) first")
         return self._owner
 
     def _unusable(self) -> StateError:

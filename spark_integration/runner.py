@@ -83,7 +83,8 @@ def run(
         plan = TaskPlan(settings, config, uuid.uuid4().hex, operators, rows)
         here, options, roles = coordinator == "driver", options or CoordinatorOptions(), roles_here(coordinator)
         if here:
-            require_topics(settings, transport, roles, SETUP_TIMEOUT_S, options.restore, options.restore_checkpoint)
+            restore = options.restore, options.restore_checkpoint
+            require_topics(settings, transport, roles, SETUP_TIMEOUT_S, *restore, options.must_exist)
         else:
             require(settings, transport, roles, SETUP_TIMEOUT_S, creates=True)
         return _started(context, job, plan, prepared, transport, here, options, stop_timeout)

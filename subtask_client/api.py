@@ -181,8 +181,8 @@ class Subtask:
         belongs here and into ``restore_state`` (section 7.7). A subtask that emits nothing has ended only when this
         has been called for a checkpoint with all of its work (section 8)."""
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """The checkpoint that this object took part in will never complete."""
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
+        """The checkpoint that this object took part in will never complete. ``reason`` is for people."""
 
     def close(self) -> None:
         """Called last, also after a failure; errors in here are logged and go no further.

@@ -183,8 +183,8 @@ class Host:
         if self._feed is not None:
             self._feed.completed(checkpoint_id)
 
-    def notify_aborted(self, checkpoint_id: int) -> None:
-        self._user.notify_checkpoint_aborted(checkpoint_id)
+    def notify_aborted(self, checkpoint_id: int, reason: str) -> None:
+        self._user.notify_checkpoint_aborted(checkpoint_id, reason)
 
     def close(self) -> None:
         """Closes the object, if there is one; what that raises is logged."""
@@ -224,10 +224,10 @@ class Host:
             data = self._storage.get(handle.location)
         else:
             raise SubtaskError(f"{self._who}: Start names a state of checkpoint {start.checkpoint_id} without a place")
-        if len(data) != handle.size:
+        if (damage := handle.damage(data)) is not None:
             raise StateError(
-                f"{self._who}: its state in checkpoint {start.checkpoint_id} has {len(data)} bytes and should have"
-                f" {handle.size}; an older retained checkpoint can be named on the command line"
+                f"{self._who}: its state in checkpoint {start.checkpoint_id} {damage}; an older retained checkpoint can"
+                " be named on the command line"
             )
         return data
 

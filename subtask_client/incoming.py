@@ -15,6 +15,7 @@ from ..schemas import data, events
 from ..schemas.codec import decode
 from ..schemas.errors import PositionUnavailable, UnreadableRecord
 from ..transport.ports import LogRecord, OffsetRange, Partition, Reader, Transport
+from ..transport.warning_limit import WarningLimit
 from .protocol import inputs as on
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ class Incoming:
     ) -> None:
         self._transport, self._partition, self._inputs = transport, partition, dict(inputs)
         self._upstreams = {at: upstream for upstream, at in inputs.items()}
-        self._log, self._patiently = log, patiently
+        self._patiently = patiently
+        self._warnings = WarningLimit(log, "records that are kept out")
         self._reader: Reader | None = None
         self._data_reader: Reader | None = None
         """None without inputs."""
@@ -147,7 +149,7 @@ class Incoming:
             if not isinstance(decoded, _EVENTS_RECORDS if upstream is None else _DATA_RECORDS):
                 raise UnreadableRecord(f"a {type(decoded).__name__}, which does not belong on this topic")
         except UnreadableRecord as error:
-            self._log.warning("offset %d of %s is kept out: %s", record.offset, record.partition, error)
+            self._warnings.warn("offset %d of %s is kept out: %s", record.offset, record.partition, error)
             if upstream is None:
                 return on.RecordUnreadable(record.offset), record
             return on.DataUnreadable(upstream, record.offset), record
@@ -218,6 +220,7 @@ class Incoming:
         return cache
 
     def close(self) -> None:
+        self._warnings.tell()
         for reader in (self._reader, self._data_reader):
             if reader is not None:
                 reader.close()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
-from ..schemas.acks import AcksRecord
+from ..schemas.acks import AcksRecord, Heartbeat
 from ..schemas.codec import encode
 from ..schemas.data import DataRecord
 from ..schemas.errors import AppendFailed
@@ -50,6 +51,9 @@ class Outgoing:
         """Which writer this is; outcomes of earlier ones are nobody's concern."""
         self._unsettled_bytes = 0
         self.failure: str | None = None
+        self._beats = threading.Lock()
+        """Held while a heartbeat is written."""
+        self._last_heartbeat: Heartbeat | None = None
 
     def open(self) -> None:
         """Has the writer connect; the first record finds it connected."""
@@ -72,6 +76,16 @@ class Outgoing:
     def write(self, record: AcksRecord, then: Then | None = None) -> None:
         """To the coordinator."""
         self._write(self._partition, record, then)
+
+    def write_heartbeat(self, record: Heartbeat, then: Then | None = None) -> None:
+        """From any thread. One that was made before the last one written says no less than that one: under one Start
+        handled-through never goes back."""
+        with self._beats:
+            last = self._last_heartbeat
+            if last is not None and last.sender == record.sender and record.handled_through < last.handled_through:
+                record = replace(record, handled_through=last.handled_through)
+            self._last_heartbeat = record
+            self._write(self._partition, record, then)
 
     def write_data(self, partition: Partition, record: DataRecord) -> None:
         """To a subtask of another operator."""

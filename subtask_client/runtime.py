@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar, assert_never
 
 from ..schemas import events
 from ..schemas.acks import OperatorEventFrame
-from ..schemas.errors import AppendFailed, BrokerUnreachable, StartTimeout, Superseded
+from ..schemas.errors import AppendFailed, BrokerUnreachable, ConfigurationError, StartTimeout, Superseded
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.user_codec import CodecSpec, codec_for
@@ -117,7 +117,7 @@ class SubtaskRuntime:
                 senders=tuple(graph.channels_into(subtask)),
                 receivers=tuple(graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
-                parallelism=settings.operator(subtask.operator).parallelism,
+                layout=settings.parallelism,
                 schemas=digests_of(codec, state_codec, output_codec),
             )
         )
@@ -345,10 +345,10 @@ class SubtaskRuntime:
                         "notify_checkpoint_complete", f"told that checkpoint {n} completed",
                         partial(self._host.notify_completed, n), on.Notified(n),
                     )  # fmt: skip
-                case do.NotifyAborted(checkpoint_id=n):
+                case do.NotifyAborted(checkpoint_id=n, reason=reason):
                     pending = self._call(
                         "notify_checkpoint_aborted", f"told that checkpoint {n} was aborted",
-                        partial(self._host.notify_aborted, n), on.Notified(n),
+                        partial(self._host.notify_aborted, n, reason), on.Notified(n),
                     )  # fmt: skip
                 case do.LearnSchema():
                     self._host.learn(effect.operator, effect.subject, effect.schema)
@@ -426,8 +426,8 @@ class SubtaskRuntime:
             self._steps.enter("waiting for input")
 
     def _failed(self, what: str, error: Exception) -> on.UserFailed:
-        self._trace.warning("%s failed the attempt: %s", what, error, exc_info=error)
-        return on.UserFailed(f"{what}: {cause_of(error)}")
+        self._trace.failed(what, error)
+        return on.UserFailed(f"{what}: {cause_of(error)}", final=isinstance(error, ConfigurationError))
 
     def _note_position(self) -> on.PositionNoted | on.LeaveRequested:
         self._steps.enter("saying Hello")
@@ -483,7 +483,7 @@ class SubtaskRuntime:
             self._write_heartbeat(effect)
 
     def _write_heartbeat(self, effect: do.WriteHeartbeat) -> None:
-        self._outgoing.write(effect.record, self._heartbeat_settled if effect.periodic else None)
+        self._outgoing.write_heartbeat(effect.record, self._heartbeat_settled if effect.periodic else None)
 
     def _heartbeat_settled(self, offset: int | None) -> None:
         with self._core_lock:

@@ -12,6 +12,7 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
+from ..schemas.texts import LastError
 from .protocol import effects as do
 from .protocol import inputs as on
 from .protocol.core import SubtaskCore
@@ -23,6 +24,12 @@ class Trace(logging.LoggerAdapter[Any]):
     def __init__(self, core: SubtaskCore) -> None:
         super().__init__(logger, {})
         self._core = core
+        self._last_error = LastError()
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Log that user code has raised in ``what``."""
+        again, traceback = (" again", None) if self._last_error.is_like(error) else ("", error)
+        self.warning("%s failed the attempt%s: %s", what, again, error, exc_info=traceback)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         core, subtask = self._core, self._core.config.subtask

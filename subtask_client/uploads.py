@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from ..schemas.state import checksum_of
 from ..schemas.texts import told
 from .protocol.inputs import StateRefused, StateStored
 
@@ -100,7 +101,7 @@ class Uploads:
             self._wanted.discard(task.location)
         if wanted:
             elapsed_ms = int((time.monotonic() - task.since) * 1000)
-            self._done(StateStored(task.checkpoint_id, task.location, elapsed_ms))
+            self._done(StateStored(task.checkpoint_id, task.location, elapsed_ms, checksum_of(task.data)))
         else:
             self._delete(task.location)
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import TracebackType
 
 from ..coordinator.client import JobClient
-from ..coordinator.opening import check_may_start
+from ..coordinator.opening import check_may_start, require_history
 from ..coordinator.options import CoordinatorOptions, CoordinatorOutcome
 from ..coordinator.service import CoordinatorService
 from ..job import Job
@@ -94,6 +94,8 @@ class LocalJob:
         return self._coordinators[-1].service if self._coordinators else None
 
     def start(self) -> LocalJob:
+        if self._options.must_exist:
+            require_history(self.settings, self._inner)
         self._inner.create_topics(self.settings.topic_specs)
         if self.service is not None:
             restore = self._options.restore, self._options.restore_checkpoint

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
+from typing import Any
 
 import pytest
 
 from penstock.broker import EmbeddedBroker
 from tests.auditing import AUDITOR, damaged, local_jobs
+from tests.parts import PROCESSOR_TIME, ByFile, slowest_first, write_parts
 from tests.soak.summary import write_soak_summary
 
 
@@ -19,6 +21,8 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedB
         AUDITOR.bootstrap = broker.bootstrap
         yield broker
         AUDITOR.bootstrap = None
+        with PROCESSOR_TIME.server():
+            broker.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -38,17 +42,52 @@ def logs_are_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
     assert not found, "\n".join(map(str, found))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How long each part of the suite took, and what the soak tests came to where they are repeated."""
+def pytest_configure(config: pytest.Config) -> None:
+    config.option.loadscopereorder = False  # the order is slowest_first's
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two workers a core: over Kafka and on Spark tests mostly wait. Each may have a broker and a Spark of its own."""
+    return min(2 * (os.cpu_count() or 1), 8)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile:
+    return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if addresses := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"these ids hold an address, which differs between workers: {', '.join(addresses)}")
+    slowest_first(items)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    report.processor_s = PROCESSOR_TIME.lap()
+    # A worker sends its reports as UTF-8, and what a test has logged may hold lone surrogates.
+    report.sections = [(name, text.encode(errors="backslashreplace").decode()) for name, text in report.sections]
+    return report
+
+
+_SERVERS_S = pytest.StashKey[float]()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    PROCESSOR_TIME.count_what_runs()
+    if (told := getattr(session.config, "workeroutput", None)) is not None:
+        told["servers_s"] = PROCESSOR_TIME.servers
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    stash = node.config.stash
+    stash[_SERVERS_S] = stash.get(_SERVERS_S, 0.0) + getattr(node, "workeroutput", {}).get("servers_s", 0.0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What the soak tests came to where they are repeated, and what each part of the suite took."""
     write_soak_summary(terminalreporter)
-    seconds: Counter[str] = Counter()
-    tests: Counter[str] = Counter()
-    for report in (r for reports in terminalreporter.stats.values() for r in reports):
-        if isinstance(report, pytest.TestReport):
-            part = "/".join(report.nodeid.partition("::")[0].split("/")[:2])
-            seconds[part] += report.duration
-            tests[part] += report.when == "call"
-    if len(seconds) > 1:
-        terminalreporter.section("how long each part took")
-        for part, took in seconds.most_common():
-            terminalreporter.write_line(f"{took:7.1f} s  {part} ({tests[part]} tests)")
+    write_parts(terminalreporter, config.stash.get(_SERVERS_S, 0.0) + PROCESSOR_TIME.servers)

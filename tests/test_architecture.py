@@ -10,7 +10,7 @@ import ast
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -167,6 +167,34 @@ def public_api_violations(modules: list[Module]) -> list[str]:
     ]
 
 
+def circle_violations(modules: list[Module]) -> list[str]:
+    """Modules that import each other, also through others, and also for their types alone."""
+    names = {module_name(module): module for module in modules}
+    imported = {
+        name: {ours for found in module.imports if (ours := _module_of(found.name, names)) is not None and ours != name}
+        for name, module in names.items()
+    }
+    violations = []
+    for name, module in names.items():
+        reached, due = set[str](), list(imported[name])
+        while due:
+            if (one := due.pop()) not in reached:
+                reached.add(one)
+                due += imported[one]
+        if name in reached:
+            violations.append(f"{module.at(1)}: imports itself through {', '.join(sorted(reached))}")
+    return violations
+
+
+def module_name(module: Module) -> str:
+    return ".".join([*module.package, Path(module.path).stem])
+
+
+def _module_of(name: str, names: Mapping[str, Module]) -> str | None:
+    """Which of these modules an import of ``name`` (a module, or something in one) is of."""
+    return next((one for one in (name, name.rpartition(".")[0]) if one in names), None)
+
+
 def core_import_violations(modules: list[Module]) -> list[str]:
     violations = []
     for module, core in _in_cores(modules):
@@ -193,6 +221,12 @@ def core_purity_violations(modules: list[Module]) -> list[str]:
             " effects go out as data"
             for found in module.imports
             if found.name.split(".")[0] in NOT_IN_A_CORE
+        ]
+        violations += [
+            f"{module.at(found.line)}: a protocol core must not take or keep functions ({found.name}): what follows"
+            " something is a plain value"
+            for found in module.imports
+            if found.name.split(".")[-1] in ("Callable", "Coroutine", "partial")
         ]
         violations += [
             f"{module.at(line)}: a protocol core must not call {name}()"
@@ -310,6 +344,17 @@ def test_protocol_cores_know_no_clock_chance_thread_or_io() -> None:
     report(core_purity_violations)
 
 
+def test_no_modules_import_each_other() -> None:
+    report(circle_violations)
+
+
+def test_a_circle_is_found_also_through_others() -> None:
+    circle = {"a": "from . import b", "b": "from .c import C", "c": "from ..schemas import ids\nfrom .a import A"}
+    modules = [Module(f"transport/{name}.py", source) for name, source in circle.items()]
+    assert len(circle_violations([*modules, Module("transport/d.py", "from .a import A")])) == 3
+    assert not circle_violations(modules[1:])
+
+
 def test_each_third_party_client_is_known_to_one_folder_only() -> None:
     report(owner_violations)
 
@@ -397,6 +442,7 @@ BROKEN = [
     (core_purity_violations, "subtask_client/protocol/bad.py", "import concurrent.futures", 1),
     (core_purity_violations, "subtask_client/protocol/bad.py", "def f():\n    import os.path", 2),
     (core_purity_violations, "subtask_client/protocol/bad.py", "open('x')", 1),
+    (core_purity_violations, "coordinator/protocol/bad.py", "from collections.abc import Callable", 1),
     (owner_violations, "coordinator/bad.py", "from confluent_kafka import Producer", 1),
     (owner_violations, "transport/bad.py", "import fastavro.schema", 1),
     (owner_violations, "broker/bad.py", "import pyspark", 1),

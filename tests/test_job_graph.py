@@ -118,7 +118,11 @@ def test_what_is_declared_is_enough_to_route_a_record(record: Any) -> None:
     assert list(router.route(record)) == [SubtaskId("totals", 3)]
 
 
-@pytest.mark.parametrize("key", [str, len, partial(getattr, "x"), lambda record: record], ids=repr)
+@pytest.mark.parametrize(
+    "key",
+    [str, len, partial(getattr, "x"), lambda record: record],
+    ids=["class", "builtin", "partial", "lambda"],
+)
 def test_whatever_can_be_called_may_be_a_key(key: Any) -> None:
     job = a_job()
     reader = add(job, "reader")

@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+import penstock
 
 BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parent.parent / "README.md").read_text(), re.DOTALL)
 
@@ -44,3 +49,17 @@ def test_the_job_of_the_readme_resumes_where_it_was() -> None:
     with local_job(again, first.transport) as second:
         second.wait_for(lambda s: s.checkpoints_completed >= 1, timeout=10)
     assert greeters[0].sent == 8, "four before, four since"
+
+
+def test_the_query_of_the_readme_has_a_checkpoint_location_and_ends_before_its_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spark_integration = MagicMock()
+    monkeypatch.setattr(penstock, "spark_integration", spark_integration, raising=False)
+    exec(block_with("read_stream"), {"penstock": penstock, "spark": None, "job": None, "write": None})
+    calls = [str(call) for call in spark_integration.mock_calls]
+    located, awaited, left = (
+        next(i for i, call in enumerate(calls) if part in call)
+        for part in ("option('checkpointLocation'", "awaitTermination()", "__exit__(")
+    )
+    assert located < awaited < left

@@ -37,8 +37,7 @@ K = TypeVar("K")
 
 _DESCRIBE_AGAIN_S = 0.02
 _ATTEMPT_S = 1.0
-"""How long the first attempts at a question wait. Later ones wait half as long as the question has been open, so that a
-slow broker is asked a few times only."""
+"""Seconds that the first attempts at a question wait; later ones wait half as long as the question has been open."""
 _SILENT_S = 3.0
 """A client that was asked in vain is replaced if it has not answered for this long. Its successor has twice as long, up
 to the maximum: where connecting takes long, nobody's short deadlines shall end each client before it is connected."""
@@ -114,7 +113,11 @@ class KafkaAdmin:
             if refused:  # a job on topics of other sizes runs as well
                 self._create([_without_sizes(wanted[name]) for name in refused], end)
             existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
-        self._grow([spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions], end)
+        grown = [spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions]
+        self._grow(grown, end)
+        ready = [Partition(spec.name, index) for spec in (*new, *grown) for index in range(spec.partitions)]
+        if ready:  # a leader is named before it serves: a producer that it refuses may wait for ever for an outcome
+            self._list_offsets(dict.fromkeys(ready, OffsetSpec._latest), end - time.monotonic())
 
     def _create(self, specs: list[TopicSpec], end: float, fine: frozenset[int] = frozenset()) -> list[str]:
         """Topics that are there already stay as they are. Returns those that were refused for an error in ``fine``."""
@@ -465,10 +468,7 @@ def _without_sizes(spec: TopicSpec) -> TopicSpec:
 
 
 def operations_of(description: Any) -> frozenset[Operation] | None:
-    """What this user may do with a described topic; None where the broker does not say.
-
-    Whoever is told of a topic may describe it: a broker that leaves that out does not say either.
-    """
+    """Return what this user may do with a described topic; None where the broker does not say, not even DESCRIBE."""
     names = {operation.name for operation in description.authorized_operations or ()}
     told = frozenset(operation for operation in Operation if operation.name in names)
     return told if Operation.DESCRIBE in told else None

@@ -434,7 +434,8 @@ class MemoryTransport:
     def election(self, name: str, topic: str, session_s: float) -> MemoryElection:
         with self.broker._lock:
             self.broker._log(Partition(topic, 0))
-        return MemoryElection(self.broker, name, session_s)
+            candidates = self.broker._candidates.setdefault(name, [])
+        return MemoryElection(self.broker._lock, candidates, session_s)
 
     def candidates(self, name: str, timeout_s: float = 10.0) -> int:
         with self.broker._lock:

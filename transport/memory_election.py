@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from .memory import MemoryBroker
+from contextlib import AbstractContextManager
 
 
 class MemoryElection:
@@ -16,20 +13,22 @@ class MemoryElection:
     ``alive`` says whether its process runs; one that does not has its session end, as in Kafka's groups.
     """
 
-    def __init__(self, broker: MemoryBroker, name: str, session_s: float) -> None:
-        self._broker, self._name, self._session_s = broker, name, session_s
+    def __init__(
+        self, lock: AbstractContextManager[object], candidates: list[MemoryElection], session_s: float
+    ) -> None:
+        """``candidates`` are those for one place, this one from now on among them; ``lock`` guards them."""
+        self._lock, self._candidates, self._session_s = lock, candidates, session_s
         self.alive: Callable[[], bool] = lambda: True
         self._silent_since: float | None = None
         self._closed = False
-        with broker._lock:
-            broker._candidates.setdefault(name, []).append(self)
+        with lock:
+            candidates.append(self)
 
     def elected(self) -> bool:
-        with self._broker._lock:
+        with self._lock:
             if self._closed:
                 return False
-            candidates = self._broker._candidates[self._name]
-            now = time.monotonic()
+            candidates, now = self._candidates, time.monotonic()
             candidates[:] = [candidate for candidate in candidates if not candidate._lost(now)]
             if self not in candidates:  # its session ended while it was stopped: it stands again, behind the others
                 candidates.append(self)
@@ -44,6 +43,6 @@ class MemoryElection:
 
     def close(self) -> None:
         self._closed = True
-        with self._broker._lock:
-            if self in self._broker._candidates[self._name]:
-                self._broker._candidates[self._name].remove(self)
+        with self._lock:
+            if self in self._candidates:
+                self._candidates.remove(self)

@@ -183,7 +183,7 @@ class Transport(Protocol):
         """A sentence about the broker; :class:`BrokerUnreachable` where none answers."""
 
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
-        """Creates those that do not exist, and adds partitions to those with too few.
+        """Creates those that do not exist, and adds partitions to those with too few; each can be written to then.
 
         Raises :class:`NotAuthorized` where this user may not.
         """

@@ -12,6 +12,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import fsspec
 import tenacity
@@ -207,7 +208,24 @@ class StateStorage:
         return self._without_secrets(self._url or "no state storage")
 
     def _without_secrets(self, text: str) -> str:
-        return re.sub(r"//[^/\s]*@", "//***@", text)
+        """The text without user, password and query values of any URL in it, and without those of the own one."""
+        for secret in _secrets(self._url or ""):
+            text = text.replace(secret, "***")
+        return _QUERY.sub(r"\1***", _USER.sub("//***@", text))
+
+
+_USER = re.compile(r"//(?:[^/\s:]*:\S*|[^/\s]*)@")
+"""Up to the last @ where a password may begin: one may hold a slash that nobody has escaped."""
+_QUERY = re.compile(r"([?&][^=&\s]*=)[^&\s]*")
+_SECRET_CHARS_MIN = 4
+"""A shorter one is hidden in URLs alone: it would be found in any word."""
+
+
+def _secrets(url: str) -> set[str]:
+    """Passwords and query values, as they stand there and decoded: libraries name them by themselves."""
+    found = [user[0].removeprefix("//").removesuffix("@").partition(":")[2] for user in _USER.finditer(url)]
+    found += [value[0].partition("=")[2] for value in _QUERY.finditer(url)]
+    return {secret for each in found for secret in (each, unquote(each)) if len(secret) >= _SECRET_CHARS_MIN}
 
 
 def _is_local(files: Any) -> bool:
@@ -230,13 +248,18 @@ def _write_new_file(path: str, data: bytes) -> None:
             os.remove(beside)
 
 
+def _private(path: str, flags: int) -> int:
+    """Opens a new file for its user alone: states hold what users compute."""
+    return os.open(path, flags, 0o600)
+
+
 def _write_file(path: str, data: bytes) -> None:
     """Writes a local file so that, a crash of the machine included, it has all of ``data`` or is not there."""
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     unfinished = f"{path}{_UNFINISHED}{uuid.uuid4().hex}"
     try:
-        with open(unfinished, "xb") as file:
+        with open(unfinished, "xb", opener=_private) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -7,7 +7,6 @@ the manifest names becomes part of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from ...schemas.acks import AcksRecord, BatchEventFrame, BatchEvents, BatchWriter
@@ -16,8 +15,9 @@ from ...schemas.errors import UnreadableRecord
 from ...schemas.frames import unpack
 from ...schemas.ids import SubtaskId
 from .effects import Ending, ReadAcks
-from .query_state import Rereading
-from .state import JobState, Pending
+from .pending import Pending
+from .query_state import Decision, Rereading
+from .state import JobState
 
 
 def read(job: JobState, manifest: BatchEvents) -> None:
@@ -28,28 +28,29 @@ def read(job: JobState, manifest: BatchEvents) -> None:
         job.drop("late-batch-events")
 
 
-def take(job: JobState, pending: Pending, then: Callable[[], None]) -> None:
-    """What the batch sent becomes part of its checkpoint, then ``then``. The job ends where some of it is gone."""
+def take(job: JobState, pending: Pending, decision: Decision) -> bool:
+    """Reads again what the batch sent, which becomes part of its checkpoint; whether it sent anything."""
     manifest = job.manifests.get(pending.id)
     if manifest is None or not manifest.writers:
-        return then()
-    job.rereading = Rereading(pending, manifest, then)
+        return False
+    job.rereading = Rereading(pending, manifest, decision)
     job.emit(ReadAcks(pending.inbox_position, job.position))
-    return None
+    return True
 
 
-def reread(job: JobState, record: AcksRecord) -> None:
-    rereading = job.rereading
-    assert rereading is not None
-    if isinstance(record, BatchEventFrame) and (frames := rereading.frames.get(record.writer)) is not None:
+def reread(job: JobState, rereading: Rereading, record: AcksRecord) -> None:
+    if (
+        isinstance(record, BatchEventFrame)
+        and (frames := rereading.frames.get(record.writer)) is not None  # mutant: any-writer-counts.writer
+    ):
         rereading.size += len(record.payload)
         if rereading.size <= _bound(job, rereading.manifest):
             frames.append(record)
 
 
-def reread_end(job: JobState) -> None:
-    rereading, job.rereading = job.rereading, None
-    assert rereading is not None
+def reread_end(job: JobState, rereading: Rereading) -> bool:
+    """Whether all of it is there, and in the checkpoint. The job ends where some is gone."""
+    job.rereading = None
     pending, manifest, bound = rereading.pending, rereading.manifest, _bound(job, rereading.manifest)
     if rereading.size > bound:
         what = (
@@ -58,7 +59,7 @@ def reread_end(job: JobState) -> None:
             f" max_held_bytes={rereading.size} or more and start the job again, it goes on from there"
         )
         job.due_end = Ending.FAILED, what
-        return None
+        return False
     for writer in manifest.writers:
         subtask, frames = SubtaskId(manifest.operator, writer.subtask), rereading.frames[writer.writer]
         if subtask not in pending.acks or not _whole(writer, frames):
@@ -71,8 +72,9 @@ def reread_end(job: JobState) -> None:
             snapshot = pending.acks[subtask]
             part = InboxEvents(pending.id, snapshot.sent_sequence, frame.count, frame.lengths, frame.payload)
             sent = snapshot.sent_sequence + frame.count
+            # mutant: batch-events-twice
             pending.acks[subtask] = replace(snapshot, sent_sequence=sent, inbox=(*snapshot.inbox, part))
-    return rereading.then()
+    return True
 
 
 def forget(job: JobState) -> None:
@@ -87,16 +89,17 @@ def _bound(job: JobState, manifest: BatchEvents) -> int:
 def _whole(writer: BatchWriter, frames: list[BatchEventFrame]) -> bool:
     sequence = 0
     for frame in frames:
-        if frame.sequence != sequence:
+        if frame.sequence != sequence:  # mutant: any-writer-counts.sequence
             return False
         sequence += frame.count
-    return sequence == writer.count
+    return sequence == writer.count  # mutant: any-writer-counts.count
 
 
-def _lost(job: JobState, pending: Pending, subtask: SubtaskId, what: str) -> None:
+def _lost(job: JobState, pending: Pending, subtask: SubtaskId, what: str) -> bool:
     job.due_end = (
         Ending.FAILED,
         f"events that the batch of checkpoint {pending.id} sent as {subtask} are not in the log: {what}. Records of the"
         " acks topic were lost, or somebody has truncated it. Begin the job anew (--fresh) and the query with an empty"
         " checkpointLocation; or go back with both to an older checkpoint (--from-checkpoint) and Spark's copy of then",
     )
+    return False

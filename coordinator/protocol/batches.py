@@ -13,6 +13,8 @@ From its markers to its decision n+1 keeps its gateways closed, so nothing stand
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...schemas.acks import (
     BatchCommitted,
     BatchEventFrame,
@@ -27,13 +29,15 @@ from ...schemas.ids import NO_CHECKPOINT, Generation
 from ...schemas.state import Segment
 from ...schemas.status import BatchOutcome, BatchPartition, BatchPlanned
 from . import attempts, batch_inbox, checkpoints, failover, inbox, retention
+from .after_commit import AnswerQuery, AwaitDecision, BeginQueryAnew, CompleteBatch, CompleteEarlierBatch
 from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
 from .gateway import Gateway
 from .history import Checkpoint, Prepared, keyed
 from .inputs import EndsSeen
 from .parts import parts_of
-from .query_state import BatchBegin, Decision, Query
-from .state import Attempt, JobState, Pending, Slot, SlotPhase, Step
+from .pending import Pending, Step
+from .query_state import BatchBegin, Decision, Query, Rereading
+from .state import Attempt, JobState, Slot, SlotPhase
 from .stream import EventStream
 
 ACKS_BEHIND_MAX = 10_000
@@ -63,7 +67,7 @@ def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
         return job.drop("batch-of-another-life")
     if not job.settings.batches:
         return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
-    if job.run is not None and wanted.run_offset < job.run[1]:
+    if job.run is not None and wanted.run_offset < job.run[1]:  # mutant: older-run-of-a-query.refused
         return _refuse(job, wanted, f"another query reads job {job.settings.name} since: run {job.run[0]} is newer")
     _decide(job, offset, wanted.checkpoint_id)
     _take_up(job, offset, wanted)
@@ -79,7 +83,7 @@ def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | Ba
         case _ if not job.is_of_this_life(record):
             pass
         case BatchEvents():
-            batch_inbox.read(job, record)
+            batch_inbox.read(job, record)  # mutant: batch-events-not-read-again
         case BatchCommitted():
             _decide(job, offset, record.checkpoint_id)
         case BatchWanted():
@@ -90,7 +94,7 @@ def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | Ba
 
 def _take_up(job: JobState, offset: int, wanted: BatchWanted) -> None:
     """The newest request of the newest run waits for its answer; its predecessors have had theirs."""
-    if job.run is not None and wanted.run_offset < job.run[1]:
+    if job.run is not None and wanted.run_offset < job.run[1]:  # mutant: older-run-of-a-query.ignored
         return
     if job.run is None or wanted.run_offset > job.run[1]:
         job.run = wanted.run, wanted.run_offset
@@ -114,15 +118,15 @@ def _decide(job: JobState, offset: int, n: int) -> None:
 def serve(job: JobState) -> bool:
     """Does the next thing that the query's request needs; whether there was anything."""
     query, epoch, decision = job.query, job.current, job.decision
-    if decision is not None and decision.checkpoint_id in job.history.prepared:
-        return _complete(job, decision)
+    if decision is not None and decision.checkpoint_id in job.history.prepared:  # mutant: completed-without-spark
+        return _decided(job, decision)
     if query is None:
         return False
     wanted = query.wanted
     if query.answer is not None:
         return False
     if (prepared := _planned_before(job, wanted)) is not None:
-        _answer(job, query, _planned(job, wanted, prepared))
+        answer(job, _planned(job, wanted, prepared))
         return True
     if epoch.query_run != wanted.run or wanted.checkpoint_id != job.history.last_id:
         return _attach(job, query)
@@ -133,7 +137,7 @@ def serve(job: JobState) -> bool:
         return True
     if job.now < query.answer_by:
         return False
-    _answer(job, query, _told(wanted, BatchOutcome.NOTHING))
+    answer(job, _told(wanted, BatchOutcome.NOTHING))
     return True
 
 
@@ -148,9 +152,10 @@ def answer_at(job: JobState) -> float | None:
     return job.query.answer_by if waits and job.query is not None else None
 
 
-def _answer(job: JobState, query: Query, answer: BatchPlanned) -> None:
-    query.answer = answer
-    job.emit(Reply(answer))
+def answer(job: JobState, planned: BatchPlanned) -> None:
+    assert job.query is not None
+    job.query.answer = planned
+    job.emit(Reply(planned))
 
 
 def _refuse(job: JobState, wanted: BatchWanted, cause: str) -> None:
@@ -169,7 +174,7 @@ def _planned_before(job: JobState, wanted: BatchWanted) -> Prepared | None:
     """
     if wanted.checkpoint_id != job.history.last_id:
         return None
-    return next(iter(job.history.prepared.values()), None)
+    return next(iter(job.history.prepared.values()), None)  # mutant: what-is-planned-is-taken-back
 
 
 def _planned(job: JobState, wanted: BatchWanted, prepared: Prepared) -> BatchPlanned:
@@ -177,6 +182,7 @@ def _planned(job: JobState, wanted: BatchWanted, prepared: Prepared) -> BatchPla
     for subtask in job.settings.subtasks():
         (batch,) = prepared.subtasks[subtask].event_ranges
         before = None if last is None else last.subtasks[subtask]
+        # mutant: sequence-goes-on-for-ever
         sequence = before.handled_through if before is not None and before.epoch == header.epoch else 0
         partitions.append(BatchPartition(batch.begin, batch.end, sequence))
     n, outcome = header.checkpoint_id, BatchOutcome.PLANNED
@@ -192,11 +198,14 @@ def _attach(job: JobState, query: Query) -> bool:
     n = wanted.checkpoint_id
     if (why := _why_not(job, wanted)) is not None:
         refusal = _told(wanted, BatchOutcome.REFUSED, why)  # by the owner of the log alone: another may not know of n
-        job.commit(keyed(attempts.run_claim(job)), lambda _: _answer(job, query, refusal))
-    elif history.prepared:
-        locations = set().union(*(prepared.locations() for prepared in history.prepared.values()))
-        job.commit(history.undecided(but=NO_CHECKPOINT), lambda _: _begins_anew(job, locations))
-    elif epoch.query_run or n != (NO_CHECKPOINT if epoch.restored is None else epoch.restored.id):
+        job.commit(keyed(attempts.run_claim(job)), AnswerQuery(refusal))
+    elif history.prepared:  # mutant: undecided-kept
+        locations = frozenset[str]().union(*(prepared.locations() for prepared in history.prepared.values()))
+        job.commit(history.undecided(but=NO_CHECKPOINT), BeginQueryAnew(locations))
+    elif (
+        epoch.query_run
+        or n != (NO_CHECKPOINT if epoch.restored is None else epoch.restored.id)  # mutant: stands-where-it-stood
+    ):
         begins = f"{wanted.query} begins" if n == NO_CHECKPOINT else f"{wanted.query} goes on from checkpoint {n}"
         failover.fail_globally(job, begins, counted=False)
         job.restores_nothing = n == NO_CHECKPOINT
@@ -207,7 +216,7 @@ def _attach(job: JobState, query: Query) -> bool:
     return True
 
 
-def _begins_anew(job: JobState, locations: set[str]) -> None:
+def begins_anew(job: JobState, locations: frozenset[str]) -> None:
     """What was prepared is aborted: Spark's checkpoint is deleted, so no stored offset names it."""
     batch_inbox.forget(job)
     if unnamed := sorted(locations - job.history.locations()):
@@ -252,7 +261,10 @@ def _why_not(job: JobState, wanted: BatchWanted) -> str | None:
 
 def _ready(job: JobState, slot: Slot, query: Query) -> None:
     subtask, wanted, number = slot.subtask, query.wanted, job.current.number
-    hello = Hello(subtask.operator, subtask.index, wanted.run, "", wanted.query, wanted.query)
+    hello = Hello(
+        *subtask, wanted.run, "", wanted.query, wanted.query,
+        dict(job.settings.parallelism), job.versions.protocol,
+    )  # fmt: skip
     now = job.clock.seconds
     slot.phase, slot.gateway, slot.stream = SlotPhase.LIVE, Gateway(), EventStream(subtask, number)
     slot.batch_begin = BatchBegin(slot.begin_position, 0)
@@ -277,6 +289,7 @@ def ends_seen(job: JobState, seen: EndsSeen) -> None:
         attempt = slot.attempt
         assert attempt is not None
         end, epoch = seen.event_ends[slot.subtask], job.current.number
+        # mutant: range-from-the-epochs-begin
         batch = Segment(slot.batch_begin.offset, end, epoch, slot.generation, attempt.id)
         pending.times.acked_at[slot.subtask] = job.now
         pending.acks[slot.subtask] = SubtaskSnapshot(
@@ -291,33 +304,43 @@ def prepare(job: JobState, pending: Pending) -> None:
     pending.step = Step.COMMITTING
     assert job.query is not None
     parts = list(parts_of(job, pending))
-    prepared = CheckpointPrepared(
+    record = CheckpointPrepared(
         job.current.number, pending.id, job.wall_ms(pending.triggered_at), len(parts),
         checkpoints.operators_of(job, pending), job.query.wanted.query or "a query", job.history.reserved_through,
     )  # fmt: skip
-
-    def stands(_: object) -> None:
-        pending.step = Step.PREPARED
-
-    job.commit(keyed(*parts, prepared), stands)
+    job.commit(keyed(*parts, record), AwaitDecision(pending.id))
 
 
-def _complete(job: JobState, decision: Decision) -> bool:
+def prepared(job: JobState, n: int) -> None:
+    """The prepared checkpoint stands."""
+    pending = job.current.pending[n]
+    pending.step = Step.PREPARED  # mutant: gateways-open-when-prepared, handled-when-prepared
+
+
+def _decided(job: JobState, decision: Decision) -> bool:
     n = decision.checkpoint_id
-    prepared, ours = job.history.prepared[n], n in job.current.pending
-    pending = job.current.pending[n] if ours else _pending_of(job, prepared)  # of an epoch before this one
-    then = _completed if ours else _completed_before
-
-    def complete() -> None:
-        committer, position = prepared.header.committer, decision.position
-        checkpoints.complete(job, pending, lambda gone: then(job, pending, gone), committer, position)
-
-    batch_inbox.take(job, pending, complete)
+    pending = job.current.pending.get(n) or _pending_of(job, job.history.prepared[n])  # of an epoch before this one
+    rereads = batch_inbox.take(job, pending, decision)  # mutant: batch-events-lost-at-a-restart
+    if not rereads:
+        _complete(job, pending, decision)
     return True
 
 
-def _completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
+def reread_end(job: JobState, rereading: Rereading) -> None:
+    """Complete the decided checkpoint: the events that its batch sent have been read again."""
+    if batch_inbox.reread_end(job, rereading):
+        _complete(job, rereading.pending, rereading.decision)
+
+
+def _complete(job: JobState, pending: Pending, decision: Decision) -> None:
+    then = CompleteBatch if pending.id in job.current.pending else CompleteEarlierBatch
+    committer = job.history.prepared[pending.id].header.committer
+    checkpoints.complete(job, pending, then, committer, decision.position)
+
+
+def completed(job: JobState, n: int, gone: Iterable[Checkpoint]) -> None:
     """Every event of the batch has been handled; what the batch sent is handed over ahead of the notice."""
+    pending = job.current.pending[n]
     batch_inbox.forget(job)
     for slot in job.live():
         snapshot, stream, attempt = pending.acks[slot.subtask], slot.stream, slot.attempt
@@ -331,10 +354,10 @@ def _completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
             slot.events_received += part.count
             subtask = slot.subtask
             inbox.deliver(job, CallEvents(subtask.operator, subtask.index, attempt.id, part.belongs_to, events))
-    checkpoints.completed(job, pending, gone)
+    checkpoints.completed(job, n, gone)  # mutant: batch-events-behind-the-notice
 
 
-def _completed_before(job: JobState, _: Pending, gone: list[Checkpoint]) -> None:
+def completed_earlier(job: JobState, gone: Iterable[Checkpoint]) -> None:
     """The epoch that the next request begins is restored from it, and that implies its completion."""
     batch_inbox.forget(job)
     job.statistics.completed += 1

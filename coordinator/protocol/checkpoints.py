@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import replace
-from heapq import nsmallest
 
 from ...schemas.acks import CheckpointAck, CheckpointDecline
 from ...schemas.checkpoints import (
@@ -13,8 +12,7 @@ from ...schemas.checkpoints import (
     CommandExecuted,
     EpochClaimed,
     InputSnapshot,
-    JobFinished,
-    JobOutcome,
+    JobStopping,
     OperatorSnapshot,
     SubtaskSnapshot,
 )
@@ -23,14 +21,15 @@ from ...schemas.events import CheckpointAborted, TriggerCheckpoint
 from ...schemas.events import CheckpointCompleted as CompletedNotice
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle, state_location
-from . import attempts, batches, commands, inbox, retention, sending
+from ...schemas.texts import recordable
+from . import commands, inbox, retention, sending, stops
+from .after_commit import Complete, CompleteBatch, CompleteEarlierBatch, GoOn
 from .effects import (
     Append,
     CallAborted,
     CallCheckpoint,
     CallComplete,
     DeleteStates,
-    Ending,
     LookAtEnds,
     StoreState,
 )
@@ -38,13 +37,15 @@ from .gateway import Gateway
 from .history import Checkpoint, keyed
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .parts import parts_of
-from .state import JobState, Pending, SavepointRequest, Slot, SlotPhase, Step
+from .pending import Pending, Step
+from .state import JobState, SavepointRequest, Slot, SlotPhase
 from .timeline import Over
+from .waiting import waits_for
 
-WAITS_FOR_SPARK = "Spark to commit its batch"
-WAITS_NAMED = 8
 IDS_RESERVED = 100
 """How many checkpoint ids an epoch reserves ahead of use."""
+REASON_CHARS_MAX = 500
+"""Characters that a subtask is told of the reason for an abort."""
 
 
 # ---- trigger
@@ -88,8 +89,9 @@ def _may_begin(job: JobState) -> bool:
     slots, pending = epoch.slots.values(), epoch.pending.values()
     return (
         len(pending) < job.settings.checkpoint.max_concurrent
+        # mutant: two-calls-at-once
         and all(p.step is Step.ACKS and not p.stop for p in pending)  # the one before has its markers ◆
-        and not epoch.inherited
+        and not epoch.inherited  # mutant: range-later.triggered
         and all(slot.phase is not SlotPhase.ABSENT for slot in reversed(slots))  # the last ones come last
         and any(slot.phase is SlotPhase.LIVE for slot in slots)
     )
@@ -111,6 +113,7 @@ def _trigger(job: JobState, request: SavepointRequest | None) -> None:
         inbox_position=job.position,
         uncut=set(job.coordinated()),
         required=frozenset(slot.subtask for slot in live),
+        received={slot.subtask: slot.attempt.received_through for slot in live if slot.attempt is not None},
     )
     for slot in live:
         slot.gateway.mark(n)
@@ -131,7 +134,7 @@ def _reserve_more(job: JobState) -> None:
         job.instance,
         "more checkpoint ids",
     )
-    job.commit(keyed(claim), lambda _: None)
+    job.commit(keyed(claim), GoOn())
 
 
 # ---- cut
@@ -141,10 +144,10 @@ def cut(job: JobState, done: StateCompleted) -> None:
     """A coordinator completed its future: its gateways close, and it may be handed events again."""
     pending = job.current.pending.get(done.checkpoint_id)
     if pending is None or done.operator not in pending.uncut:
-        return job.drop("late-coordinator-state")  # a future completed after its abort closes nothing
+        return job.drop("late-coordinator-state")  # after its abort it closes nothing  # mutant: late-future-closes
     for slot in job.live():
         if slot.subtask.operator == done.operator:
-            slot.gateway.close(pending.id)
+            slot.gateway.close(pending.id)  # mutant: gateway-never-closes
     pending.uncut.discard(done.operator)
     pending.times.cut_at[done.operator] = job.now
     _keep_state(job, pending, done)
@@ -171,11 +174,11 @@ def _append_markers(job: JobState, pending: Pending) -> None:
     pending.times.marked_at = job.now
     pending.step = Step.ACKS
     for slot in job.live():
-        sending.release_below(job, slot, pending.id)
+        sending.release_below(job, slot, pending.id)  # mutant: no-release-below
         sequence = 0 if slot.stream is None else slot.stream.appended_through
         marker = TriggerCheckpoint(job.current.number, pending.id, sequence, pending.savepoint, pending.stop)
         job.emit(Append(slot.subtask, marker))
-    if job.settings.batches:
+    if job.settings.batches:  # mutant: ends-before-the-markers
         job.emit(LookAtEnds(pending.id))
 
 
@@ -215,15 +218,12 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
     """One subtask's part is safe. Counted by identity: the sender has been checked to be the current attempt."""
     pending = job.current.pending.get(ack.checkpoint_id)
     if pending is None or slot.subtask not in pending.required or pending.step is not Step.ACKS:
-        if (
-            ack.state is not None
-            and ack.state.location is not None
-            and ack.checkpoint_id not in job.history.checkpoints
-        ):
-            job.emit(DeleteStates((ack.state.location,)))
+        location = None if ack.state is None else ack.state.location  # its own, as acceptable acks name no other
+        if location is not None and ack.checkpoint_id not in job.history.checkpoints:
+            job.emit(DeleteStates((location,)))
         return job.drop("late-ack")
     if slot.subtask in pending.acks:
-        return job.drop("repeated-ack")
+        return job.drop("repeated-ack")  # mutant: repeated-ack-counts
     sender, attempt = ack.sender, slot.attempt
     assert attempt is not None
     snapshot = SubtaskSnapshot(
@@ -233,13 +233,15 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
     )  # fmt: skip
     pending.times.acked_at[slot.subtask] = job.now
     _acknowledged(pending, slot.subtask, snapshot)
-    sending.open_gateway(job, slot, pending.id)
+    sending.open_gateway(job, slot, pending.id)  # mutant: ack-opens-everybody
     return None
 
 
 def _acknowledged(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> None:
     contained = (inbox.below(part, snapshot.sent_sequence) for part in pending.inbox.pop(subtask, ()))
-    pending.acks[subtask] = replace(snapshot, inbox=tuple(part for part in contained if part is not None))
+    received = pending.received.get(subtask, snapshot.sent_sequence)
+    inbox_range = tuple(part for part in contained if part is not None)
+    pending.acks[subtask] = replace(snapshot, inbox=inbox_range, received_sequence=received)
 
 
 def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
@@ -251,35 +253,30 @@ def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
 # ---- completion
 
 
-def complete_due(job: JobState) -> bool:
-    """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
+def acknowledged(job: JobState) -> Pending | None:
+    """The oldest checkpoint under way that everybody has acknowledged."""
     for pending in job.current.pending.values():
         if pending.step is Step.ACKS and not pending.storing and len(pending.acks) == len(pending.required):
-            (batches.prepare if job.settings.batches else _complete)(job, pending)
-            return True
-    return False
-
-
-def _complete(job: JobState, pending: Pending) -> None:
-    complete(job, pending, lambda gone: completed(job, pending, gone))
+            return pending
+    return None
 
 
 def complete(
     job: JobState,
     pending: Pending,
-    then: Callable[[list[Checkpoint]], None],
+    then: type[Complete | CompleteBatch | CompleteEarlierBatch],
     committer: str = "",
     decided_at: int | None = None,
 ) -> None:
     """From here until the outcome is known the checkpoint is neither pending nor completed ◆.
 
-    ``then`` goes on once it is complete, with the checkpoints that went. ``committer`` has decided, and said so ahead
-    of the position ``decided_at`` of the acks topic; the coordinator itself if not given.
+    ``committer`` has decided, and said so ahead of the position ``decided_at`` of the acks topic; the coordinator
+    itself if not given.
     """
     pending.step = Step.COMMITTING
     n = pending.id
     open_commands = [offset for offset in job.commands if offset != pending.command]
-    commands_position = min(open_commands, default=job.position)
+    commands_position = min(open_commands, default=job.position)  # mutant: commands-position-too-far
     discarded = retention.outdated(job, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
     header = CheckpointCompleted(
@@ -294,50 +291,53 @@ def complete(
         command = job.commands[pending.command].command
         records.append(CommandExecuted(pending.command, command, True, outcome, n))
     if pending.stop:
-        run = "" if job.run is None else job.run[0]
-        records.append(JobFinished(job.current.number, JobOutcome.STOPPED, f"stopped with savepoint {n}", run))
+        records.append(JobStopping(job.current.number, n))
     tombstones = job.history.discards(discarded, commands_position) + job.history.undecided(n, len(parts))
-    gone = [job.history.checkpoints[i] for i in discarded]
-    job.commit([*keyed(*records), *tombstones], lambda _: then(gone))
+    gone = tuple(job.history.checkpoints[i] for i in discarded)
+    job.commit([*keyed(*records), *tombstones], then(n, gone))
 
 
 def operators_of(job: JobState, pending: Pending) -> tuple[OperatorSnapshot, ...]:
     settings = job.settings
     return tuple(
         OperatorSnapshot(
-            o.name, o.parallelism, pending.states.get(o.name), pending.inbox_position,
+            o.name, o.parallelism, pending.states.get(o.name),
+            pending.inbox_position,  # mutant: inbox-position-late
             settings.max_parallelism, tuple(InputSnapshot(i.upstream, i.partitioning) for i in o.inputs),
         )
         for o in settings.operators
     )  # fmt: skip
 
 
-def completed(job: JobState, pending: Pending, gone: list[Checkpoint]) -> None:
+def completed(job: JobState, n: int, gone: Iterable[Checkpoint]) -> None:
     """The commit stands: gateways open, everybody is told, what nobody needs any more goes."""
-    epoch, n = job.current, pending.id
+    epoch = job.current
+    pending = epoch.pending[n]
     for older in [p for p in epoch.pending.values() if p.id < n and not p.savepoint]:
         abort(job, older, f"subsumed by checkpoint {n}", countable=False)
     del epoch.pending[n]
     job.failures_in_a_row, job.blamed = 0, []
     job.completed_at = job.now
     job.statistics.completed += 1
-    attempts.stops_stand(job, n)
+    stops.stand(job, n)
     job.statistics.last_duration_s = job.now - pending.triggered_at
     _over(job, pending, None)
     for slot in job.live():
         sending.open_gateway(job, slot, n)
     for operator in job.coordinated():
-        inbox.deliver(job, CallComplete(operator, n))
+        inbox.deliver(job, CallComplete(operator, n))  # mutant: complete-before-its-events
     for slot in job.live():
         if not job.settings.batches:
             job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
-        if (snapshot := pending.acks[slot.subtask]).finished:
+        snapshot = pending.acks[slot.subtask]
+        if (stopping := job.history.stopping) is not None:
+            assert slot.attempt is not None
+            stops.stop(job, slot.attempt.id, slot.attempt.hello, stopping.cause)
+        if snapshot.finished or pending.stop:
             _finish(job, slot, n, snapshot)
     retention.forget(job, gone)
     if pending.command is not None:
         commands.answered(job, pending.command, f"savepoint {n} completed", n)
-    if pending.stop:
-        job.end(Ending.STOPPED, f"stopped with savepoint {n}")
 
 
 def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
@@ -390,12 +390,13 @@ def announce_abort(job: JobState, pending: Pending, reason: str) -> None:
     epoch = job.current
     for slot in job.live():
         if slot.subtask in pending.required:
-            sending.open_gateway(job, slot, pending.id)
+            sending.open_gateway(job, slot, pending.id)  # mutant: abort-opens-the-oldest
     for operator in job.coordinated():
-        job.emit(CallAborted(operator, pending.id))
+        job.emit(CallAborted(operator, pending.id, reason))
     if pending.step is Step.ACKS:
+        notice = CheckpointAborted(epoch.number, pending.id, recordable(reason, REASON_CHARS_MAX))
         for slot in job.live():
-            job.emit(Append(slot.subtask, CheckpointAborted(epoch.number, pending.id)))
+            job.emit(Append(slot.subtask, notice))
     forget(job, pending, reason)
 
 
@@ -408,7 +409,9 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
         job.next_trigger_at = job.now + job.settings.heartbeat_interval
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
     locations = {handle.location for handle in handles if handle is not None and handle.location is not None}
-    if unnamed := sorted(locations - job.history.locations()):
+    if unnamed := sorted(
+        locations - job.history.locations()  # mutant: unnamed-states-deleted
+    ):
         job.emit(DeleteStates(tuple(unnamed)))
     if pending.command is not None:
         commands.refuse(job, pending.command, f"savepoint {pending.id} was aborted: {reason}")
@@ -447,7 +450,7 @@ def overdue(job: JobState) -> bool:
     for pending in late:
         if pending.id in job.current.pending:
             missed_s = timeout - (job.clock.seconds - pending.log_triggered_at)
-            log_was_away = max(missed_s, job.now - job.heartbeat_read_at) > away_s
+            log_was_away = max(missed_s, job.now - job.heartbeat_read_at) > away_s and not inbox.is_full(job)
             reason = f"not complete after {timeout:g} s; it waited for {waits_for(job, pending)}"
             abort(job, pending, reason, countable=not log_was_away)
     return bool(late)
@@ -467,30 +470,9 @@ def overflow(job: JobState) -> bool:
             reason = f"gateways of {operator} hold {held} bytes, more than max_held_bytes ({bounds[operator]})"
             abort(job, oldest, reason, countable=True)
             return True
-    kept = epoch.withheld_bytes + sum(p.inbox_bytes for p in epoch.pending.values())
-    if kept > sum(bounds.values()):
-        reason = f"{kept} bytes of events wait for its coordinators, more than max_held_bytes of all operators"
-        abort(job, oldest, reason, countable=True)
+    copying = [p for p in epoch.pending.values() if p.inbox_bytes]
+    if (copied := sum(p.inbox_bytes for p in copying)) > job.settings.held_bytes_max:
+        reason = f"{copied} bytes of events to coordinators go into it, more than max_held_bytes of all operators"
+        abort(job, copying[0], reason, countable=True)
         return True
     return False
-
-
-def waits_for(job: JobState, pending: Pending) -> str:
-    """Who keeps the checkpoint from completing, at which step, since when."""
-    if pending.uncut:
-        names = ", ".join(sorted(pending.uncut))
-        return f"the coordinator of {names} to complete its checkpoint future"
-    if pending.step is Step.PREPARED:
-        return WAITS_FOR_SPARK
-    waits, lacking = [], pending.required.difference(pending.acks)
-    for subtask in nsmallest(WAITS_NAMED, lacking):
-        attempt = job.current.slots[subtask].attempt
-        if attempt is None:
-            waits.append(f"{subtask} (no attempt)")
-        else:
-            waits.append(f"{subtask} (attempt {attempt.id}: {attempt.step}, for {attempt.step_age_ms / 1000:.1f} s)")
-    if len(lacking) > len(waits):
-        waits.append(f"and {len(lacking) - len(waits)} more subtasks")
-    if pending.storing:
-        waits.append(f"coordinator state of {', '.join(sorted(pending.storing))} on its way to storage")
-    return ", ".join(waits) or "its commit"

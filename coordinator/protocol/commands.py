@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...schemas.acks import Command, CommandKind
 from ...schemas.checkpoints import CommandExecuted, JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.status import CommandReply
 from . import retention
+from .after_commit import AnswerCommands, CommandOutcome, EndJob, ForgetDiscarded
 from .effects import CallRequest, Ending, Reply
-from .history import keyed
+from .history import Checkpoint, keyed
 from .inputs import RequestAnswered
-from .state import CommandOutcome, JobState, SavepointRequest
+from .state import JobState, SavepointRequest
 
+JOB_ENDS = "every subtask has ended, and the job is about to"
 WAITING_MAX = 1_000
 """Commands begun and not executed; more are refused at once (G7)."""
 
@@ -29,7 +33,7 @@ def begin_due(job: JobState) -> bool:
     for offset in waiting:
         job.begun_commands.add(offset)
         _begin(job, offset, job.commands[offset])
-        if job.after_commit is not None:
+        if job.committing is not None:
             break
     return bool(waiting)
 
@@ -39,8 +43,11 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
         refuse(job, offset, f"{WAITING_MAX} commands wait for their effect already; ask again when some have had it")
         return
     stops = command.kind in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
-    if stops and job.run is not None and offset < job.run[1]:
+    if stops and job.run is not None and offset < job.run[1]:  # mutant: a-stop-is-executed-late
         _refuse_stop(job, offset)
+        return
+    if job.current.draining is not None and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
+        refuse(job, offset, JOB_ENDS)
         return
     if job.settings.batches and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
         refuse(job, offset, "a query drives this job: its savepoints are copies of Spark's checkpointLocation")
@@ -69,16 +76,27 @@ def _discard(job: JobState, offset: int, command: Command) -> None:
     if n not in history.checkpoints:
         kept = ", ".join(map(str, sorted(history.checkpoints))) or "none"
         return refuse(job, offset, f"there is no checkpoint {asked.decode(errors='replace')}; kept are: {kept}")
-    if n == history.last_id:
+    if n == history.last_id:  # mutant: discards-the-last-one
         return refuse(job, offset, f"checkpoint {n} is the last completed one: a restart begins with it")
-    gone, outcome = history.checkpoints[n], f"checkpoint {n} discarded"
-    executed = CommandExecuted(offset, command.command, True, outcome, n)
+    executed = CommandExecuted(offset, command.command, True, _discarded(n), n)
+    then = ForgetDiscarded(offset, history.checkpoints[n])
+    return job.commit([*keyed(executed), *history.discards([n], commands_below=0)], then)
 
-    def discarded(_: object) -> None:
-        retention.forget(job, [gone])
-        answered(job, offset, outcome, n)
 
-    return job.commit([*keyed(executed), *history.discards([n], commands_below=0)], discarded)
+def discarded(job: JobState, offset: int, gone: Checkpoint) -> None:
+    retention.forget(job, [gone])
+    answered(job, offset, _discarded(gone.id), gone.id)
+
+
+def _discarded(n: int) -> str:
+    return f"checkpoint {n} discarded"
+
+
+def refuse_savepoints(job: JobState) -> None:
+    """Refuse those that wait for their turn: nobody is left to take part in one."""
+    for request in job.savepoints:
+        refuse(job, request.command, JOB_ENDS)
+    job.savepoints.clear()
 
 
 def refuse_stops(job: JobState) -> None:
@@ -100,12 +118,7 @@ def _stop(job: JobState, offset: int, command: Command) -> None:
         CommandExecuted(offset, command.command, True, cause),
         JobFinished(job.history.epoch, JobOutcome.STOPPED, cause, run),
     )
-
-    def stopped(_: object) -> None:
-        answered(job, offset, cause, NO_CHECKPOINT)
-        job.end(Ending.STOPPED, cause)
-
-    job.commit(records, stopped)
+    job.commit([*records, *job.history.stop_over()], EndJob(Ending.STOPPED, cause, offset))
 
 
 def request_answered(job: JobState, answer: RequestAnswered) -> None:
@@ -127,16 +140,17 @@ def commit_outcomes(job: JobState) -> bool:
     outcomes, job.outcomes = job.outcomes, []
     if not outcomes:
         return False
-
-    def committed(_: object) -> None:
-        for outcome in outcomes:
-            done = outcome.executed
-            _forget(job, done.offset)
-            reply = CommandReply(done.command, done.accepted, done.outcome, done.checkpoint_id, outcome.payload)
-            job.emit(Reply(reply))
-
-    job.commit(keyed(*(outcome.executed for outcome in outcomes)), committed)
+    job.commit(keyed(*(outcome.executed for outcome in outcomes)), AnswerCommands(tuple(outcomes)))
     return True
+
+
+def executed(job: JobState, outcomes: Iterable[CommandOutcome]) -> None:
+    """Their outcomes are committed."""
+    for outcome in outcomes:
+        done = outcome.executed
+        _forget(job, done.offset)
+        reply = CommandReply(done.command, done.accepted, done.outcome, done.checkpoint_id, outcome.payload)
+        job.emit(Reply(reply))
 
 
 def answered(job: JobState, offset: int, outcome: str, checkpoint_id: int) -> None:

@@ -35,15 +35,41 @@ from ...schemas.acks import (
     RunStarted,
     SnapshotTaken,
 )
-from ...schemas.checkpoints import JobFinished, JobOutcome
 from ...schemas.events import Reset
 from ...schemas.frames import RECORD_BYTES_MAX
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.versions import CURRENT, Versions
-from . import attempts, batch_inbox, batches, checkpoints, commands, failover, inbox, recovery, sending
-from .effects import Append, AppendHeartbeat, Effect, Ending, ReplaceWriter, Settle
-from .history import keyed
+from . import (
+    acceptance,
+    attempts,
+    batch_inbox,
+    batches,
+    checkpoints,
+    commands,
+    failover,
+    inbox,
+    job_end,
+    liveness,
+    recovery,
+    sending,
+)
+from .after_commit import (
+    AfterCommit,
+    AnswerCommands,
+    AnswerQuery,
+    AwaitDecision,
+    BeginEpoch,
+    BeginQueryAnew,
+    Complete,
+    CompleteBatch,
+    CompleteEarlierBatch,
+    EndJob,
+    ForgetDiscarded,
+    GoOn,
+    RunEpoch,
+)
+from .effects import Append, Effect, Ending, ReplaceWriter, Settle
 from .inputs import (
     AckRead,
     AppendFailed,
@@ -64,13 +90,14 @@ from .inputs import (
     StateNotStored,
     StateStored,
     Tick,
+    WorkLeft,
 )
 from .log_clock import LogClock
+from .pending import Step
+from .query_state import Rereading
 from .restarts import RestartBudget
 from .room import room_in
-from .state import JobState, Phase, Slot, SlotPhase, Step
-
-_OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.STOPPED, Ending.FAILED: JobOutcome.FAILED}
+from .state import HandingOver, JobState, Phase, Slot, SlotPhase
 
 
 class CoordinatorCore:
@@ -95,16 +122,22 @@ class CoordinatorCore:
         if job.phase is Phase.ENDED:
             return []
         job.now, job.out = now, []
-        if (then := job.after_commit) is not None:
+        if (committing := job.committing) is not None:
             assert isinstance(event, Committed), f"{event} while a commit is under way"
-            job.after_commit = None
-            then(event)
+            job.committing = None
+            job.history.apply(committing.records)
+            _go_on(job, committing.then, event)
         else:
             _take(job, event)
-        while job.after_commit is None and job.rereading is None and _advance(job):
+        while job.committing is None and job.rereading is None and _advance(job):
             pass
         effects, job.out = job.out, []
         return effects
+
+    @property
+    def reads(self) -> bool:
+        """Whether the next record of the acks topic is wanted now. Whatever comes nevertheless is taken."""
+        return not inbox.is_full(self.job)
 
     def deadline(self) -> float | None:
         """Monotonic second at which a Tick is due even if nothing else happens; None: never."""
@@ -119,19 +152,17 @@ def _take(job: JobState, event: Input) -> None:
             recovery.redistributed(job, event)
         case AckRead():
             _read(job, event)
-        case Reread() if job.rereading is not None:
-            batch_inbox.reread(job, event.record)
-        case RereadEnd() if job.rereading is not None:
-            batch_inbox.reread_end(job)
-        case Reread():
-            recovery.reread(job, event)
-        case RereadEnd():
-            recovery.caught_up(job)
+        case Reread() | RereadEnd():
+            _take_reread(job, event)
         case Sent():
             sending.send(job, event.stream, event.events)
         case CoordinatorRaised():
             if job.epoch is not None and event.epoch == job.epoch.number:
-                job.due_failover = f"coordinator of {event.operator} raised in {event.callback}: {event.error}"
+                cause = f"coordinator of {event.operator} raised in {event.callback}: {event.error}"
+                if event.final:
+                    job.due_end = job.due_end or (Ending.FAILED, cause)
+                else:
+                    job.due_failover = cause
         case AppendFailed():
             if event.epoch == job.history.epoch:  # a writer of an earlier epoch has been replaced
                 job.emit(ReplaceWriter())
@@ -145,6 +176,8 @@ def _take(job: JobState, event: Input) -> None:
             batches.ends_seen(job, event)
         case RequestAnswered():
             commands.request_answered(job, event)
+        case WorkLeft():
+            job_end.work_left(job, event)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
             if job.epoch is not None:
                 _take_in_epoch(job, event)
@@ -154,6 +187,22 @@ def _take(job: JobState, event: Input) -> None:
             raise AssertionError("Committed, and no commit is under way")
         case _:
             assert_never(event)
+
+
+def _take_reread(job: JobState, event: Reread | RereadEnd) -> None:
+    match job.rereading, event:
+        case None, Reread():
+            recovery.reread(job, event)
+        case None, RereadEnd():
+            recovery.caught_up(job)
+        case HandingOver() as under_way, Reread(offset=offset, record=record):
+            inbox.reread(job, under_way, offset, record)
+        case HandingOver() as under_way, RereadEnd():
+            inbox.reread_end(job, under_way)
+        case Rereading() as under_way, Reread(record=record):
+            batch_inbox.reread(job, under_way, record)
+        case Rereading() as under_way, RereadEnd():
+            batches.reread_end(job, under_way)
 
 
 def _take_in_epoch(
@@ -174,6 +223,36 @@ def _take_in_epoch(
                 failover.fail_attempt(job, event.subtask, event.cause)
         case _:
             assert_never(event)
+
+
+def _go_on(job: JobState, then: AfterCommit, committed: Committed) -> None:
+    match then:
+        case GoOn():
+            pass
+        case BeginEpoch(first_checkpoint_id=first):
+            recovery.claimed(job, first, committed)
+        case RunEpoch():
+            recovery.run_epoch(job)
+        case Complete(checkpoint_id=n, gone=gone):
+            checkpoints.completed(job, n, gone)
+        case CompleteBatch(checkpoint_id=n, gone=gone):
+            batches.completed(job, n, gone)
+        case CompleteEarlierBatch(gone=gone):
+            batches.completed_earlier(job, gone)
+        case AwaitDecision(checkpoint_id=n):
+            batches.prepared(job, n)
+        case AnswerQuery(answer=answer):
+            batches.answer(job, answer)
+        case BeginQueryAnew(locations=locations):
+            batches.begins_anew(job, locations)
+        case AnswerCommands(outcomes=outcomes):
+            commands.executed(job, outcomes)
+        case ForgetDiscarded(command=offset, gone=discarded):
+            commands.discarded(job, offset, discarded)
+        case EndJob():
+            job_end.ended(job, then)
+        case _:
+            assert_never(then)
 
 
 # ---- the acks topic
@@ -197,7 +276,7 @@ def _read(job: JobState, read: AckRead) -> None:
         case FailureHint():
             _read_hint(job, record)
         case CoordinatorHeartbeat():
-            _read_heartbeat(job, read.appended_at_ms, record)
+            liveness.read_heartbeat(job, read.appended_at_ms, record)
         case _:
             _read_from_attempt(job, read, record)
 
@@ -208,52 +287,9 @@ def _read_hint(job: JobState, hint: FailureHint) -> None:
     slot = None if job.epoch is None or job.phase is not Phase.RUNNING else job.epoch.slots.get(subtask)
     if job.forget_hello_of(hint) and slot is not None and slot.phase is SlotPhase.ABSENT:
         # No Start will carry the generation to an older instance that this Hello had superseded.
-        job.emit(Append(subtask, Reset(job.current.number, slot.generation)))
+        job.emit(Append(subtask, Reset(job.current.number, slot.generation)))  # mutant: hint-owes-no-reset
     if slot is not None and slot.attempt is not None and hint.names(slot.attempt.hello):
         failover.fail_attempt(job, subtask, hint.cause)
-
-
-def _read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHeartbeat) -> None:
-    if heartbeat.epoch > job.history.epoch:
-        return job.end(Ending.FENCED, f"epoch {heartbeat.epoch} has begun elsewhere")
-    if heartbeat.instance != job.instance:
-        return job.drop("heartbeat-of-another-coordinator")
-    job.heartbeat_at = None
-    job.heartbeat_read_at = job.now
-    job.clock.own_heartbeat(appended_at_ms)
-    if job.phase is Phase.RUNNING:
-        _fail_the_silent(job)
-    return None
-
-
-def _fail_the_silent(job: JobState) -> None:
-    """Judges every attempt by log time: who has said nothing, and who has handled nothing of what it was sent."""
-    log_time, settings = job.clock.seconds, job.settings
-    if settings.batches:
-        return  # a query is no process of ours: it says when it needs something, and Spark watches its tasks
-    failover.end_the_left(job)
-    for slot in job.live():
-        attempt = slot.attempt
-        if attempt is None or job.phase is not Phase.RUNNING:
-            continue  # an earlier one of this round has taken it along
-        silent_s = log_time - attempt.seen_at
-        if silent_s > settings.heartbeat_timeout:
-            cause = f"silent for {silent_s:.1f} s; it was last {attempt.step}"
-            failover.fail_attempt(job, slot.subtask, cause, silent=True)
-            continue
-        if failover.ends_unheard(job, slot.subtask):
-            continue
-        stream = slot.stream
-        if stream is None or stream.appended_through <= attempt.handled_through or attempt.finished:
-            attempt.progress_at = log_time
-            continue
-        stuck_s = log_time - attempt.progress_at
-        if stuck_s > settings.operator(slot.subtask.operator).event_ack_timeout:
-            cause = (
-                f"no event handled for {stuck_s:.1f} s: event {attempt.handled_through} of"
-                f" {stream.appended_through} waits; it was last {attempt.step}"
-            )
-            failover.fail_attempt(job, slot.subtask, cause, silent=True)
 
 
 def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> None:
@@ -272,7 +308,11 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     if left is not None and left.attempt == sender.attempt:
         left.seen_at = seen_at
         left.step = record.step if isinstance(record, Heartbeat) else left.step
-    if slot is None or slot.attempt is None or slot.attempt.sender(slot.subtask) != sender:
+    if (
+        slot is None
+        or slot.attempt is None
+        or slot.attempt.sender(slot.subtask) != sender  # mutant: anybodys-records, any-generation
+    ):
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt
     job.unheard.pop(slot.subtask, None)
@@ -285,12 +325,14 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
         case SnapshotTaken():
             checkpoints.snapshot_taken(job, slot, record.checkpoint_id)
         case CheckpointAck():
+            if (why := acceptance.refusal(job, slot, record)) is not None:
+                return failover.fail_attempt(job, slot.subtask, why)
             _settle(job, slot, record.handled_through)
             checkpoints.acknowledge(job, slot, read.offset, record)
         case CheckpointDecline():
             checkpoints.decline(job, slot, record)
         case Failed():
-            failover.fail_attempt(job, slot.subtask, record.cause)
+            failover.said_failed(job, slot, record)
         case Refused():
             job.due_end = (Ending.FAILED, record.cause)
         case Finished():
@@ -318,102 +360,57 @@ def _settle(job: JobState, slot: Slot, handled_through: int) -> None:
 # ---- what has become due
 
 
+def _complete(job: JobState) -> bool:
+    """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
+    pending = checkpoints.acknowledged(job)
+    if pending is None:
+        return False
+    if job.settings.batches:
+        batches.prepare(job, pending)
+    else:
+        checkpoints.complete(job, pending, Complete)
+    return True
+
+
 def _advance(job: JobState) -> bool:
     """Does the first thing that is due; whether anything was. Called until nothing is, or a commit is under way."""
     match job.phase:
         case Phase.BACKING_OFF:
             if job.due_end is not None:
-                return _end(job)
+                return job_end.commit(job)
             if job.now >= job.claim_at:
                 restored = NO_CHECKPOINT if job.restores_nothing else job.history.last_id
                 recovery.claim(job, restored, job.failover_cause)
                 return True
         case Phase.RUNNING:
             if job.due_end is not None:
-                return _end(job)
+                return job_end.commit(job)
             if (cause := job.due_failover) is not None:
                 job.due_failover = None
                 failover.fail_globally(job, cause)
                 return True
             return (
-                checkpoints.overflow(job)
+                inbox.read_again(job)
+                or checkpoints.overflow(job)  # mutant: held-without-bound
                 or checkpoints.overdue(job)
                 or attempts.claim_run(job)
                 or attempts.answer_hellos(job)
                 or commands.begin_due(job)
                 or commands.commit_outcomes(job)
-                or checkpoints.complete_due(job)
+                or _complete(job)
                 or batches.serve(job)
-                or _all_done(job)
+                or job_end.drain(job)
                 or checkpoints.trigger_due(job)
-                or _registered_in_time(job)
-                or _heartbeat(job)
+                or liveness.fail_unregistered(job)
+                or liveness.beat(job)
             )
         case Phase.NEW | Phase.RESCALING | Phase.CLAIMING | Phase.CATCHING_UP | Phase.ENDED:
             pass
     return False
 
 
-def _end(job: JobState) -> bool:
-    assert job.due_end is not None
-    (ending, cause), job.due_end = job.due_end, None
-    run = "" if job.run is None else job.run[0]
-    finished = JobFinished(job.history.epoch, _OUTCOMES[ending], cause, run)
-    job.commit(keyed(finished), lambda _: job.end(ending, cause))
-    return True
-
-
-def _all_done(job: JobState) -> bool:
-    done = all(slot.phase is SlotPhase.DONE for slot in job.current.slots.values())
-    if done:
-        job.due_end = (Ending.FINISHED, "every subtask has finished")
-    return done
-
-
-def _registered_in_time(job: JobState) -> bool:
-    """Fails a job whose run never got all its subtasks up: too few slots, most often, and nobody else says so."""
-    if job.started_at is None:
-        return False
-    slots = job.current.slots
-    lacking = (s for s in reversed(slots) if s not in job.registered and slots[s].phase is not SlotPhase.DONE)
-    last = next(lacking, None)  # asked behind every record that is read, and the last ones come last
-    if last is None:
-        job.started_at = None
-    elif job.now >= job.started_at + job.settings.start_timeout:
-        if job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval:
-            job.started_at = job.now  # the log was away: nobody could register
-            return False
-        missing, total = [*reversed([last, *lacking])], len(slots)
-        names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
-        why = "each needs a task slot of its own; give the cluster more slots, or lower the parallelism"
-        if job.statistics.dropped[attempts.OTHER_LAYOUT]:
-            why = "tasks of another parallelism were told to leave; start the coordinator and the tasks with the same"
-        job.due_end = (
-            Ending.FAILED,
-            f"only {total - len(missing)} of {total} subtasks registered within {job.settings.start_timeout:g} s"
-            f" (missing: {names}): {why}",
-        )
-        return True
-    return False
-
-
-def _heartbeat(job: JobState) -> bool:
-    """The coordinator's own heartbeat: at most one in flight, so that an outage does not end in a burst.
-
-    One that has not come back for a minute of the coordinator's clock is taken for lost.
-    """
-    if job.now < job.next_heartbeat_at:
-        return False
-    interval = job.settings.heartbeat_interval
-    job.next_heartbeat_at = job.now + interval
-    if job.heartbeat_at is None or job.now - job.heartbeat_at > 60 * interval:
-        job.heartbeat_at = job.now
-        job.emit(AppendHeartbeat(CoordinatorHeartbeat(job.current.number, job.instance)))
-    return True
-
-
 def _deadline(job: JobState) -> float | None:
-    if job.after_commit is not None or job.rereading is not None:
+    if job.committing is not None or job.rereading is not None:
         return None
     if job.phase is Phase.BACKING_OFF:
         return job.claim_at
@@ -422,7 +419,9 @@ def _deadline(job: JobState) -> float | None:
     settings, epoch = job.settings, job.current
     due = [job.next_heartbeat_at]
     due += [p.triggered_at + settings.checkpoint.timeout for p in epoch.pending.values() if p.step is not Step.PREPARED]
-    due += [epoch.slots[s].start_not_before for s in job.hellos]
+    due += [max(epoch.slots[s].start_not_before, inbox.start_at(job, s)) for s in job.hellos]
+    if epoch.draining is not None:
+        due.append(epoch.draining.until)
     if job.started_at is not None:
         due.append(job.started_at + settings.start_timeout)
     if (trigger_at := checkpoints.trigger_at(job)) is not None:

@@ -32,7 +32,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class AppendHeartbeat:
-    """Append to the acks topic. Losing it is harmless."""
+    """Append to the acks topic, once every Append before it has its outcome ◆. Losing it is harmless."""
 
     record: CoordinatorHeartbeat
 
@@ -172,6 +172,7 @@ class CallComplete:
 class CallAborted:
     operator: str
     checkpoint_id: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,11 @@ class CallRequest:
     operator: str
     offset: int
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The job is about to end: say what user code has begun and not finished. Answered by WorkLeft, until none is."""
 
 
 # ---- the host
@@ -271,6 +277,7 @@ Effect = (
     | Redistribute
     | Truncate
     | Call
+    | Drain
     | Settle
     | KillTask
     | End

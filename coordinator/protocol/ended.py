@@ -31,10 +31,11 @@ def stops(
     found = [
         (subtask, Stop(finished.epoch, snapshot.attempt, "", finished.cause))
         for subtask, snapshot in acknowledged.items()
-        if subtask in here and snapshot.attempt != NO_ATTEMPT
+        if subtask in here and snapshot.attempt != NO_ATTEMPT  # mutant: acknowledged-and-not-told-of-the-end
     ]
     return found + [
         (hello.subtask_id, Stop(finished.epoch, offset, hello.nonce, finished.cause))
         for offset, hello in read
+        # mutant: hello-behind-the-end-unanswered
         if isinstance(hello, Hello) and hello.run == finished.run and hello.subtask_id in here
     ]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from ...schemas.acks import Failed
 from ...schemas.errors import RolledBack, TaskNotRunning
 from ...schemas.events import FailoverPolicy, Reset
 from ...schemas.ids import SubtaskId
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
-from .state import JobState, Left, Phase, Slot, SlotPhase, Step
+from .pending import Step
+from .state import JobState, Left, Phase, Slot, SlotPhase
+
+ALIKE_MAX = 8
+"""How often a subtask, or the job, may fail over with the same cause before the job has completed any checkpoint."""
 
 
 def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
@@ -18,6 +23,7 @@ def region_of(job: JobState, subtask: SubtaskId) -> list[SubtaskId]:
     """
     connected = job.settings.graph.region(subtask)
     slots = job.current.slots
+    # mutant: region-is-itself
     return [subtask, *(s for s in connected if s != subtask and slots[s].phase is not SlotPhase.DONE)]
 
 
@@ -35,27 +41,27 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     policies = {member: job.settings.operator(member.operator).on_failover for member in region}
     if FailoverPolicy.GLOBAL in policies.values() or job.settings.batches:
         return fail_globally(job, job.statistics.last_failure, failed=subtask, counted=counted)
-    delay = _spend(job, counted)
+    delay = _spend(job, counted, subtask, cause)
     if delay is None:
         return None
     job.statistics.region_failovers += 1
     job.timeline.failed_over(job.now, job.statistics.last_failure, region, of_job=False)
     aborted = checkpoints.drop_all(job)  # hands over what was read before
-    for member in region:
+    for member in region:  # mutant: failed-before-handed-over
         slot = epoch.slots[member]
         if policies[member] is FailoverPolicy.RESET:
             failure = TaskNotRunning(f"attempt of {member} failed before it handled the event: {cause}")
-            sending.fail_stream(job, slot, failure)
+            sending.fail_stream(job, slot, failure)  # mutant: reset-forgets-futures
         if slot.attempt is not None and job.has_coordinator(member.operator):
             reason = cause if member == subtask else None
             job.emit(CallFailed(member.operator, member.index, slot.attempt.id, reason))
     for pending in aborted:
-        checkpoints.announce_abort(job, pending, f"failover of {subtask}")
+        checkpoints.announce_abort(job, pending, f"failover of {subtask}: {cause}")
     for member in region:
         slot = epoch.slots[member]
         _leave(job, slot)
         slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
-        slot.generation += 1
+        slot.generation += 1  # mutant: only-the-failed-gets-a-generation
         slot.since = job.now
         slot.start_not_before = job.now + delay
         if member not in job.hellos:  # a newer Hello gets its Start alone ◆
@@ -65,12 +71,24 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     return None
 
 
+def said_failed(job: JobState, slot: Slot, failed: Failed) -> None:
+    """An attempt says that it has failed. If one before it missed the same event, the log has a hole, or somebody's
+    record: every attempt would miss it again, and a new epoch voids it ◆."""
+    stream = slot.stream
+    if stream is not None and failed.missing >= 0:
+        if stream.missing == failed.missing:  # mutant: same-gap-for-ever
+            cause = f"two attempts of {slot.subtask} missed event {failed.missing}; the last one: {failed.cause}"
+            return fail_globally(job, cause, failed=slot.subtask)
+        stream.missing = failed.missing
+    return fail_attempt(job, slot.subtask, failed.cause)
+
+
 def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None, counted: bool = True) -> None:
     """The coordinators are rolled back: a new epoch. However many causes come together, once."""
     if job.phase not in (Phase.CATCHING_UP, Phase.RUNNING):
         return
     epoch = job.current
-    delay = _spend(job, counted, cause)
+    delay = _spend(job, counted, None, cause)
     if delay is None:
         return
     job.statistics.global_failovers += 1
@@ -82,20 +100,21 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
         if slot.attempt is not None and job.has_coordinator(subtask.operator):
             reason = cause if subtask == failed else None
             job.emit(CallFailed(subtask.operator, subtask.index, slot.attempt.id, reason))
+    reason = f"global failover: {cause}"
     for pending in epoch.pending.values():
         if pending.step is Step.PREPARED:
             continue  # a query decides about it
         for operator in job.coordinated():
-            job.emit(CallAborted(operator, pending.id))
-        checkpoints.forget(job, pending, f"global failover: {cause}")
+            job.emit(CallAborted(operator, pending.id, reason))
+        checkpoints.forget(job, pending, reason)
     for slot in epoch.slots.values():
+        # mutant: rollback-forgets-futures
         sending.fail_stream(job, slot, RolledBack(f"epoch {epoch.number} has been rolled back: {cause}"))
     wait_again(job, failed)
     job.epoch = None
     job.phase = Phase.BACKING_OFF
     job.claim_at = job.now + delay
     job.failover_cause = cause
-    job.due_failover = None
 
 
 def _leave(job: JobState, slot: Slot) -> None:
@@ -126,6 +145,7 @@ def end_the_left(job: JobState) -> None:
         elif silent or waited_s <= settings.task_cancellation_timeout:
             continue
         elif left.killed_at is None:
+            # mutant: stuck-waited-for
             _end_task(job, subtask, left, f"it was to start over {waited_s:.1f} s ago, and goes on ({left.doing})")
         else:
             job.due_end = (
@@ -157,21 +177,32 @@ def _end_task(job: JobState, subtask: SubtaskId, left: Left, cause: str) -> None
 def wait_again(job: JobState, failed: SubtaskId | None = None) -> None:
     """Nothing has been heard of these attempts: their Start may have been refused with the frame behind it ◆."""
     for subtask, unheard in job.unheard.items():
-        if subtask != failed:
+        if subtask != failed:  # mutant: lost-start-forgotten
             unheard.at_takeover = True
             job.hellos.setdefault(subtask, unheard)
 
 
-def _spend(job: JobState, counted: bool, cause: str | None = None) -> float | None:
-    """Seconds to wait before the restart; None where the budget is used up and the job ends."""
+def _spend(job: JobState, counted: bool, failed: SubtaskId | None, cause: str) -> float | None:
+    """Seconds to wait before the restart; None where the budget is used up and the job ends.
+
+    ``failed`` is None where the whole job has. What fails alike again and again, in a job that has never completed a
+    checkpoint, has a mistake in it as a rule: it need not use up the budget.
+    """
     if not counted:
         return 0.0
+    if job.history.last is None:
+        job.failed_alike[failed, cause] += 1
+        if job.failed_alike[failed, cause] > ALIKE_MAX:
+            who = "the job" if failed is None else str(failed)
+            why = f"{who} failed {ALIKE_MAX + 1} times with the same cause, before any checkpoint completed: {cause}"
+            job.due_end = (Ending.FAILED, why)
+            return None
     delay = job.restarts.spend(job.now)
     if delay is None:
         strategy = job.settings.restart
-        cause = cause or job.statistics.last_failure
+        last = cause if failed is None else job.statistics.last_failure
         job.due_end = (
             Ending.FAILED,
-            f"more than {strategy.budget} failovers in {strategy.budget_window:g} s; the last cause: {cause}",
+            f"more than {strategy.budget} failovers in {strategy.budget_window:g} s; the last cause: {last}",
         )
     return delay

@@ -60,7 +60,7 @@ class Gateway:
         """Whether the gateway is closed and now holds ``frame``; an open one leaves it to the caller."""
         if not self._held:
             return False
-        self._held[max(self._held)].append(frame)
+        self._held[max(self._held)].append(frame)  # mutant: held-under-the-lowest
         self._loose += 1
         return True
 
@@ -83,7 +83,7 @@ class Gateway:
         if not queue:
             return []
         below = [lower for lower in self._held if lower < checkpoint_id]
-        if below:
+        if below:  # mutant: queue-not-moved-down
             self._held[max(below)] += queue
             return []
         return queue

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from ...schemas.checkpoints import (
+    STOPPING_KEY,
     CheckpointCompleted,
     CheckpointLogRecord,
     CheckpointPart,
@@ -19,6 +20,7 @@ from ...schemas.checkpoints import (
     EpochClaimed,
     Forked,
     JobFinished,
+    JobStopping,
     OperatorSnapshot,
     RunClaimed,
     SchemaUsed,
@@ -28,6 +30,7 @@ from ...schemas.checkpoints import (
 )
 from ...schemas.errors import JobRefused
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
+from ...schemas.state import StateHandle
 
 Keyed = tuple[str, CheckpointLogRecord | None]
 """A record of the checkpoint log under its key; None is a tombstone."""
@@ -52,10 +55,14 @@ class Checkpoint:
         """Offset in the acks topic of the first record that some coordinator had not been handed at the cut."""
         return min(o.inbox_position for o in self.header.operators)
 
+    def stored(self) -> Mapping[str, StateHandle]:
+        """The stored states it needs, by location."""
+        handles = [o.coordinator_state for o in self.header.operators] + [s.state for s in self.subtasks.values()]
+        return {handle.location: handle for handle in handles if handle is not None and handle.location is not None}
+
     def locations(self) -> set[str]:
         """Names of the stored states it needs."""
-        handles = [o.coordinator_state for o in self.header.operators] + [s.state for s in self.subtasks.values()]
-        return {handle.location for handle in handles if handle is not None and handle.location is not None}
+        return set(self.stored())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +86,6 @@ class History:
         self.topic_ids: Mapping[str, str] = {}
         self.reserved_through = 0
         self.run: RunClaimed | None = None
-        self.run_rescaled = ""
-        """The run that was claimed when the job got its parallelism of now: its tasks are of the layout before."""
         self.checkpoints: dict[int, Checkpoint] = {}
         """Completed and not discarded, by id."""
         self.line: list[int] = []
@@ -91,6 +96,8 @@ class History:
         """Offset in the acks topic below which every command has been executed."""
         self.finished: JobFinished | None = None
         """Set while no epoch has begun since the job ended."""
+        self.stopping: JobStopping | None = None
+        """A stop with a savepoint that has to be finished: until then nothing starts again."""
         self.prepared: dict[int, Prepared] = {}
         """Checkpoints that are neither completed nor aborted yet, by id."""
         self.forked: Forked | None = None
@@ -129,6 +136,8 @@ class History:
                     self._complete(record)
                 case CommandExecuted():
                     self.executed[record.offset] = record
+                case JobStopping():
+                    self.stopping = record
                 case JobFinished():
                     self.finished = record
                 case CheckpointPrepared():
@@ -178,8 +187,6 @@ class History:
     def _complete(self, record: CheckpointCompleted) -> None:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
         self.prepared.pop(record.checkpoint_id, None)
-        if record.rescaled_from != NO_CHECKPOINT and self.run is not None:
-            self.run_rescaled = self.run.run
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)
@@ -188,16 +195,21 @@ class History:
 
     def _discard(self, key: str) -> None:
         kind, _, rest = key.partition("/")
-        if kind == "checkpoint" and rest.isdigit():
-            self.checkpoints.pop(int(rest), None)
-            if int(rest) in self.line:
-                self.line.remove(int(rest))
-        elif kind == "prepared":
-            self.prepared.pop(int(rest), None)
-        elif kind == "command":
-            self.executed.pop(int(rest), None)
-        elif kind == "schema":
+        number = int(rest) if rest.isdecimal() else None  # of a part, or of what is nobody's, there is none
+        if kind == "schema":
             self.schemas.pop(key, None)
+        elif kind == STOPPING_KEY:
+            self.stopping = None
+        elif number is None:
+            pass
+        elif kind == "checkpoint":
+            self.checkpoints.pop(number, None)
+            if number in self.line:
+                self.line.remove(number)
+        elif kind == "prepared":
+            self.prepared.pop(number, None)
+        elif kind == "command":
+            self.executed.pop(number, None)
 
     def outdated(self, retained: int, completing: int, *, savepoint: bool) -> list[int]:
         """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""
@@ -228,6 +240,10 @@ class History:
             gone = range(parts if checkpoint_id == but else 0, prepared.header.parts)
             tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in gone]
         return tombstones
+
+    def stop_over(self) -> list[Keyed]:
+        """The tombstone of a stop that is finished, or given up; none where there is no stop."""
+        return [] if self.stopping is None else [(STOPPING_KEY, None)]
 
     def locations(self) -> set[str]:
         """Names of every stored state that a checkpoint still names."""

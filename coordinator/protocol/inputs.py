@@ -156,6 +156,8 @@ class CoordinatorRaised:
     """Epoch in which the callback was called: what a rolled-back coordinator does counts no more."""
     callback: str
     error: str
+    final: bool = False
+    """A mistake in the job's code or settings: trying again would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +179,15 @@ class RequestAnswered:
     accepted: bool
     outcome: str
     payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class WorkLeft:
+    """Answers ``Drain``, behind what user code has posted before; again whenever some work has ended."""
+
+    epoch: int
+    by_operator: Mapping[str, int]
+    """Calls of ``call_async`` that have not ended, of operators that have any. Empty: all is done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +224,7 @@ Input = (
     | CoordinatorRaised
     | AttemptRejected
     | RequestAnswered
+    | WorkLeft
     | AppendFailed
     | HeartbeatLost
     | Tick

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...schemas.ids import NO_CHECKPOINT
-from .state import JobState, Phase, SlotPhase, Step
+from .pending import Step
+from .state import JobState, Phase, SlotPhase
 
 
 def check_invariants(job: JobState) -> None:
@@ -37,3 +38,6 @@ def check_invariants(job: JobState) -> None:
     uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
     assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"
     assert all(count >= 0 for count in epoch.held_bytes.values())
+    if epoch.inherited_bytes > job.settings.held_bytes_max:
+        assert not any(inherited.parts for inherited in epoch.inherited.values()), "inbox ranges above their bound"
+    assert epoch.inherited_due <= epoch.inherited.keys()

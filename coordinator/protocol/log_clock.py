@@ -29,4 +29,5 @@ class LogClock:
         """Log time of a record read now, in seconds."""
         if self._at_ms is None:
             return self.seconds
+        # mutant: outage-fails-everybody
         return self.seconds + max(0.0, min((appended_at_ms - self._at_ms) / 1000, self._step_max_s))

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ...schemas.checkpoints import CheckpointPart, SubtaskSnapshot
 from ...schemas.ids import SubtaskId
-from .state import JobState, Pending
+from .pending import Pending
+from .state import JobState
 
 _EMPTY_BYTES, _SEGMENT_BYTES, _CHANNEL_BYTES, _INBOX_BYTES = 200, 32, 16, 32
 """What a snapshot, a range, a channel's position and a frame of an inbox take beside their texts, generously."""
@@ -24,8 +25,9 @@ def parts_of(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
             snapshot = pending.acks.get(subtask)
             if snapshot is None:
                 assert last is not None, f"{subtask} neither acknowledged nor finished"
-                # The inbox range of an older savepoint has been handed over since.
-                snapshot = replace(last.subtasks[subtask], inbox=())
+                # Its inbox range has been handed over since.
+                snapshot = last.subtasks[subtask]
+                snapshot = replace(snapshot, inbox=(), received_sequence=snapshot.sent_sequence)
             snapshots[operator.name].append(snapshot)
     return in_parts(pending.id, snapshots, job.room.part_bytes)
 

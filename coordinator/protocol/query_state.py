@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from ...schemas.acks import BatchEventFrame, BatchEvents, BatchWanted
 from ...schemas.status import BatchPlanned
-
-if TYPE_CHECKING:
-    from .state import Pending
+from .pending import Pending
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class Rereading:
 
     pending: Pending
     manifest: BatchEvents
-    then: Callable[[], None]
+    decision: Decision
     frames: dict[str, list[BatchEventFrame]] = field(init=False)
     """By writer; those that the manifest names."""
     size: int = 0

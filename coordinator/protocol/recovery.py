@@ -23,13 +23,15 @@ from ...schemas.graph import InputSettings, Partitioning
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings
 from ...schemas.state import OPEN_END, Sender
-from . import attempts, batches, commands, inbox, payload_schemas, rescaling
+from . import attempts, batches, commands, inbox, payload_schemas, rescaling, stops
+from .after_commit import BeginEpoch, RunEpoch
 from .checkpoints import IDS_RESERVED
-from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
+from .effects import Append, CallReset, CallStart, CollectOrphans, Ending, ReadAcks
 from .history import Checkpoint, History, Keyed, keyed
 from .inputs import Begin, Committed, Redistributed, Reread, Restore
 from .positions import Available, missing
-from .state import Epoch, JobState, Left, Phase, Slot, SlotPhase, WaitingHello
+from .state import Epoch, Inherited, JobState, Left, Phase, Slot, SlotPhase
+from .waiting_hello import WaitingHello
 
 
 def begin(job: JobState, begin: Begin) -> None:
@@ -54,7 +56,7 @@ def begin(job: JobState, begin: Begin) -> None:
         job.aborts_prepared = True
     if restored is None or not rescaling.resized(job, restored):
         return claim(job, NO_CHECKPOINT if restored is None else restored.id, _started(job))
-    job.rescaling = restored, begin.acks.end
+    job.rescaling = restored, begin.acks.end  # mutant: derived-of-a-savepoint-asks-the-log
     if (effect := rescaling.to_deal(job, restored)) is None:
         return redistributed(job, Redistributed({}))
     job.phase = Phase.RESCALING
@@ -190,8 +192,8 @@ def _check_keys(job: JobState, restored: Checkpoint) -> None:
     name = job.settings.name
     for operator in job.settings.operators:
         was = restored.operator(operator.name)
-        if was is None or was.max_parallelism == 0:
-            continue  # it is new, or the checkpoint older than this rule
+        if was is None:
+            continue  # it is new
         keyed_before = any(given.partitioning is Partitioning.KEYED for given in was.inputs)
         for given in operator.inputs:
             before, new = _before(was, operator, given), given.partitioning
@@ -259,8 +261,8 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     """
     history = job.history
     job.restores_nothing = False
-    first = history.reserved_through + (2 if derived else 1)
-    claimed = EpochClaimed(
+    first = history.reserved_through + (2 if derived else 1)  # mutant: ids-used-again, derived-id-used-again
+    record = EpochClaimed(
         history.epoch + 1,
         restored_id,
         first,
@@ -271,14 +273,14 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     )
     job.phase = Phase.CLAIMING
     run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
-    aborted = history.undecided(but=NO_CHECKPOINT) if job.aborts_prepared else []
+    aborted = [*history.undecided(but=NO_CHECKPOINT), *history.stop_over()] if job.aborts_prepared else []
     job.aborts_prepared = False
-    schemas = payload_schemas.claimed(job, claimed.epoch)
-    records = [*keyed(claimed), *derived, *run, *aborted, *schemas]
-    job.commit(records, lambda done: _claimed(job, first, done), looks_at_ends=True)
+    schemas = payload_schemas.claimed(job, record.epoch)
+    records = [*keyed(record), *derived, *run, *aborted, *schemas]
+    job.commit(records, BeginEpoch(first), looks_at_ends=True)
 
 
-def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
+def claimed(job: JobState, first_id: int, committed: Committed) -> None:
     restored = job.history.last
     job.began = True
     job.next_checkpoint_id = first_id
@@ -287,11 +289,13 @@ def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
         job.history.epoch,
         restored,
         {s: Slot(s, committed.event_ends[s]) for s in job.settings.subtasks()},
+        event_at=job.now,
     )
     for partition, end in committed.data_ends.items():
         slot = job.epoch.slots[partition.receiver]
         slot.begin_data = {**slot.begin_data, partition.upstream: end}
     _inherit_finished(job, restored)
+    job.epoch.inherited_end = committed.acks_end if job.first_epoch else job.position
     if job.first_epoch:
         job.run = None if job.history.run is None else (job.history.run.run, job.history.run.offset)
         low = 0
@@ -299,7 +303,7 @@ def _claimed(job: JobState, first_id: int, committed: Committed) -> None:
             low = min(restored.inbox_position, restored.header.commands_position)
         job.position = committed.acks_end
         job.emit(CollectOrphans(frozenset(job.history.locations()), job.history.epoch))
-        job.emit(ReadAcks(low, committed.acks_end))
+        job.emit(ReadAcks(low, committed.acks_end))  # mutant: takeover-reads-nothing-back
     else:
         job.emit(ReadAcks(job.position if restored is None else restored.inbox_position, job.position))
 
@@ -308,11 +312,12 @@ def _inherit_finished(job: JobState, restored: Checkpoint | None) -> None:
     epoch = job.current
     for subtask, slot in epoch.slots.items():
         snapshot = None if restored is None else restored.subtasks.get(subtask)
-        if snapshot is not None and snapshot.finished:
+        if job.history.stopping is not None or (snapshot is not None and snapshot.finished):
             slot.phase = SlotPhase.DONE
     for subtask, snapshot in {} if restored is None else restored.subtasks.items():
         if snapshot.inbox and subtask.operator in job.settings.parallelism:
-            epoch.inherited[subtask] = list(snapshot.inbox)
+            last = snapshot.inbox[-1]
+            epoch.inherited[subtask] = Inherited(last.sequence + last.count, list(snapshot.inbox))
 
 
 def reread(job: JobState, read: Reread) -> None:
@@ -335,7 +340,7 @@ def reread(job: JobState, read: Reread) -> None:
             elif (newer := attempts.superseded_by(job, record)) is not None:
                 job.superseded.append((waiting, newer))
             else:
-                job.wait(waiting)
+                job.wait(waiting)  # mutant: oldest-hello-wins
         case FailureHint() if job.first_epoch:
             job.forget_hello_of(record)
         case BatchWanted() | BatchCommitted() | BatchEvents() if job.first_epoch and job.settings.batches:
@@ -356,10 +361,12 @@ def _answered(job: JobState, sender: Sender) -> None:
 
 def caught_up(job: JobState) -> None:
     """Everything before the claim is known. A run that has not been claimed is, before any Hello is answered."""
-    if attempts.run_is_new(job):
-        job.commit(keyed(attempts.run_claim(job)), lambda _: _run_epoch(job))
+    if (lost := inbox.lost(job)) is not None:
+        job.phase, job.due_end = Phase.RUNNING, (Ending.FAILED, lost)
+    elif attempts.run_is_new(job):
+        job.commit(keyed(attempts.run_claim(job)), RunEpoch())
     else:
-        _run_epoch(job)
+        run_epoch(job)
 
 
 def _recall_left(job: JobState) -> None:
@@ -383,13 +390,13 @@ def _recall_left(job: JobState) -> None:
 
 def _was_taken_by(job: JobState, checkpoint: Checkpoint, subtask: SubtaskId) -> bool:
     """Whether it names a task of the subtask as there is one now: not where it was derived, or taken in another
-    layout."""
-    was = checkpoint.operator(subtask.operator)
-    same = was is not None and was.parallelism == job.settings.parallelism[subtask.operator]
-    return same and checkpoint.header.rescaled_from == NO_CHECKPOINT and subtask in checkpoint.subtasks
+    layout, whose tasks are told to leave."""
+    was = {operator.operator: operator.parallelism for operator in checkpoint.header.operators}
+    same = was == job.settings.parallelism and checkpoint.header.rescaled_from == NO_CHECKPOINT
+    return same and subtask in checkpoint.subtasks
 
 
-def _run_epoch(job: JobState) -> None:
+def run_epoch(job: JobState) -> None:
     epoch, restored = job.current, job.current.restored
     for operator in job.coordinated():
         if restored is not None or not job.first_epoch:
@@ -398,12 +405,14 @@ def _run_epoch(job: JobState) -> None:
             job.emit(CallReset(operator, NO_CHECKPOINT if restored is None else restored.id, state))
         if job.first_epoch:
             job.emit(CallStart(operator))
+        if restored is not None:
+            epoch.unnotified.add(operator)
     for subtask, slot in epoch.slots.items():
         slot.since = job.now
         if slot.phase is SlotPhase.DONE:
             job.timeline.started(subtask, job.now)
             inbox.hand_inherited(job, subtask)
-            attempts.stop_finished(job, subtask)
+            stops.stop_finished(job, subtask)
         # One that waits for its Start gets that alone ◆; where the subtask has finished it gets none, and an instance
         # before it may still wait to be told so.
         waits = subtask in job.hellos and slot.phase is not SlotPhase.DONE
@@ -411,14 +420,16 @@ def _run_epoch(job: JobState) -> None:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
     for subtask in sorted(epoch.inherited.keys() - epoch.slots.keys()):
         inbox.hand_inherited(job, subtask)
+    for operator in sorted(epoch.unnotified):
+        inbox.notify_restored(job, operator)
     attempts.reset_spare(job)
-    attempts.stop_again(job)
+    stops.stop_again(job)
     for stranger in job.strangers:
         if attempts.is_of_another_layout(job, stranger.hello):
             job.drop(attempts.OTHER_LAYOUT)
-        attempts.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
+        stops.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
     for superseded, newer in job.superseded:
-        attempts.stop_superseded(job, superseded.offset, superseded.hello, newer)
+        stops.stop_superseded(job, superseded.offset, superseded.hello, newer)
     job.strangers.clear()
     job.superseded.clear()
     job.next_trigger_at = job.after_interval()
@@ -427,6 +438,6 @@ def _run_epoch(job: JobState) -> None:
     job.registered |= {s for s, w in job.hellos.items() if job.run is not None and w.hello.run == job.run[0]}
     if job.first_epoch and not job.settings.batches:
         job.started_at = None if job.run is None else job.now
-        _recall_left(job)
+        _recall_left(job)  # mutant: stuck-before-a-takeover-forgotten
     job.first_epoch = False
     job.phase = Phase.RUNNING

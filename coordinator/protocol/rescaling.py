@@ -87,6 +87,7 @@ def _operator(
 ) -> OperatorSnapshot:
     """A savepoint holds its inbox itself, so n' asks the log for nothing: what stood there may be gone, or go when a
     coordinator before this one comes to truncate it."""
+    # mutant: derived-asks-the-log-for-a-savepoints-inbox
     inbox_position = acks_end if header.savepoint else was.inbox_position
     return replace(was, parallelism=sizes.get(was.operator, was.parallelism), inbox_position=inbox_position)
 
@@ -103,6 +104,7 @@ def _over(
     ended, ended_inputs = _have_ended(restored, was.operator), old[0].inputs_ended
     new: dict[int, SubtaskSnapshot] = {}
     for index in range(max(parallelism, max(old) + 1)):
+        # mutant: derived-forgets-who-acknowledged
         snapshot = replace(old[index] if index in old else _nobody(index), data_positions=(), event_ranges=())
         if index >= parallelism:
             new[index] = replace(snapshot, state=None)

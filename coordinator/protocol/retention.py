@@ -28,7 +28,7 @@ def outdated(job: JobState, completing: int, *, savepoint: bool) -> list[int]:
     return [n for n in history.outdated(retained, completing, savepoint=savepoint) if n not in begins]
 
 
-def forget(job: JobState, gone: list[Checkpoint]) -> None:
+def forget(job: JobState, gone: Iterable[Checkpoint]) -> None:
     """What only these needed is deleted and truncated; their discards are committed."""
     unnamed = sorted(set().union(*(checkpoint.locations() for checkpoint in gone)) - job.history.locations())
     if unnamed:
@@ -47,7 +47,7 @@ def window_of(line: Sequence[tuple[int, int]], seconds: float) -> list[int]:
     nothing says where that time begins in the logs. It ends with the last of the line: what was completed while a clock
     was ahead does not keep the window from being what it is.
     """
-    since = line[-1][1] - 1000 * seconds if line else 0.0
+    since = line[-1][1] - 1000 * seconds if line else 0.0  # mutant: window-begins-too-late
     before = [at for at, (_, ms) in enumerate(line) if ms <= since]
     return [n for n, _ in line[before[-1] :]] if before else []
 
@@ -77,9 +77,10 @@ def truncation(settings: JobSettings, history: History) -> Truncate | None:
     """
     last = history.last
     replayed = [history.checkpoints[n] for n in window_of(_times(history), settings.replay_retention)]
-    if last is None or not replayed:
+    if last is None or not replayed:  # mutant: never-truncates
         return None
     kept = [c for c in history.checkpoints.values() if not c.header.savepoint]  # a savepoint holds its inbox itself
+    # mutant: truncates-too-far
     acks = min([c.inbox_position for c in (*kept, *replayed, last)] + [last.header.commands_position])
     events = {}
     for subtask in settings.subtasks():
@@ -91,7 +92,7 @@ def truncation(settings: JobSettings, history: History) -> Truncate | None:
 def _events_needed(subtask: SubtaskId, kept: Iterable[Checkpoint], replayed: Iterable[Checkpoint]) -> list[int]:
     positions = [c.subtasks[subtask].event_position for c in replayed if subtask in c.subtasks]
     ranges = [r.begin for c in kept if (s := c.subtasks.get(subtask)) for r in s.event_ranges]
-    return positions + ranges
+    return positions + ranges  # mutant: truncates-one-too-far, batches-are-truncated
 
 
 def _data_floors(
@@ -105,8 +106,10 @@ def _data_floors(
     for checkpoint in history.checkpoints.values():
         for receiver, snapshot in checkpoint.subtasks.items():
             for position in snapshot.data_positions:
+                # mutant: data-truncated-below-the-open-position.ranges
                 needed = [s.begin for s in position.segments if s.end != OPEN_END or checkpoint.id in opens]
                 begins.get(DataPartition(position.sender.operator, receiver), []).extend(needed)
+    # mutant: data-truncated-below-the-open-position.floor, open-data-truncated
     return {partition: min(needed) for partition, needed in begins.items() if needed}
 
 

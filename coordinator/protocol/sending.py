@@ -18,7 +18,7 @@ def send(job: JobState, stream: EventStream, events: list[bytes]) -> None:
     slot = job.epoch.slots[stream.subtask]
     attempt = NO_ATTEMPT if slot.attempt is None else slot.attempt.id
     frames = stream.accept(events, attempt, events_max=job.room.frame_events, bytes_max=job.room.frame_bytes)
-    if slot.gateway.closed:
+    if slot.gateway.closed:  # mutant: appended-past-a-closed-gateway
         for frame in frames:
             slot.gateway.hold(frame)
             job.epoch.held_bytes[slot.subtask.operator] += len(frame.payload)
@@ -36,6 +36,7 @@ def append(job: JobState, slot: Slot, frames: list[EventFrame]) -> None:
     if attempt is not None and attempt.handled_through >= stream.appended_through:
         attempt.progress_at = job.clock.seconds  # the ack timeout runs from the first unhandled event
     job.emit(*(Append(slot.subtask, frame) for frame in frames))
+    job.current.event_at = job.now
     stream.appended_through = frames[-1].sequence + frames[-1].count
 
 

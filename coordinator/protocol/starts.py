@@ -50,6 +50,6 @@ def start_of(
 
 def handled_before(snapshot: SubtaskSnapshot | None, epoch: int, policy: FailoverPolicy) -> int:
     """Sequence, in the numbering of an attempt that starts in ``epoch``, of the first event not in its state."""
-    if snapshot is None or snapshot.epoch != epoch or policy is FailoverPolicy.RESET:
+    if snapshot is None or snapshot.epoch != epoch or policy is FailoverPolicy.RESET:  # mutant: sequences-begin-anew
         return 0
     return snapshot.handled_through

@@ -7,28 +7,30 @@ What lives as long as the coordinator instance is in :class:`JobState`; what a g
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ...schemas.acks import BatchCommitted, BatchEvents, BatchWanted, Command, FailureHint, Hello
-from ...schemas.checkpoints import CommandExecuted, InboxEvents, SubtaskSnapshot
+from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import CoordinatorClosed
 from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.settings import JobSettings
-from ...schemas.state import Sender, StateHandle
+from ...schemas.state import Sender
 from ...schemas.versions import CURRENT, Versions
+from .after_commit import AfterCommit, CommandOutcome, Committing
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
 from .gateway import Gateway
 from .history import Checkpoint, History, Keyed
-from .inputs import Committed
 from .log_clock import LogClock
+from .pending import Pending
 from .query_state import NO_BATCH, BatchBegin, Decision, Query, Rereading
 from .restarts import RestartBudget
 from .room import Room
 from .stream import EventStream
-from .timeline import Timeline, Times
+from .timeline import Timeline
+from .waiting_hello import WaitingHello, shorten
 
 STOPS_MAX = 1_000
 
@@ -149,53 +151,36 @@ class Slot:
         return 0 if self.stream is None else self.stream.appended_through
 
 
-class Step(StrEnum):
-    """Where a pending checkpoint stands: CALLING ──every cut──> ACKS ──every ack──> COMMITTING.
-
-    Where a query drives the job, what every ack leads to is PREPARED, and the query's commit to COMMITTING.
-    """
-
-    CALLING = "calling"
-    ACKS = "acks"
-    PREPARED = "prepared"
-    COMMITTING = "committing"
+Delivery = CallEvents | CallComplete
+"""What a coordinator that owes a checkpoint future is not handed yet."""
 
 
 @dataclass(slots=True)
-class Pending:
-    """A checkpoint under way."""
+class Draining:
+    """The end of the job, which waits for what user code has begun."""
 
-    id: int
-    savepoint: bool
-    stop: bool
-    command: int | None
-    """Offset of the command that asked for it."""
-    triggered_at: float
-    """Monotonic seconds."""
-    log_triggered_at: float
-    """Log time, which stands still while the log is away."""
-    inbox_position: int
-    """First acks offset that no coordinator had been handed at the trigger."""
-    uncut: set[str]
-    """Operators whose coordinator has not completed its future; empty exactly from ACKS on."""
-    required: frozenset[SubtaskId]
-    """Whose acks it needs: those LIVE at the trigger; any failover of one of them aborts it.
-
-    One that has finished since counts with the snapshot of its end."""
-    step: Step = Step.CALLING
-    storing: set[str] = field(default_factory=set)
-    """Operators whose coordinator state is on its way to storage."""
-    states: dict[str, StateHandle | None] = field(default_factory=dict)
-    acks: dict[SubtaskId, SubtaskSnapshot] = field(default_factory=dict)
-    """By identity; a subset of ``required``."""
-    inbox: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
-    """Savepoints only: events read since the trigger from subtasks that have not acknowledged."""
-    inbox_bytes: int = 0
-    times: Times = field(default_factory=Times)
+    until: float
+    """Monotonic seconds; then the job fails."""
+    left: Mapping[str, int] = field(default_factory=dict)
+    """By operator: calls of ``call_async`` that have not ended, as last told."""
 
 
-Delivery = CallEvents | CallComplete
-"""What a coordinator that owes a checkpoint future is not handed yet."""
+@dataclass(slots=True)
+class Inherited:
+    """The inbox range of one subtask."""
+
+    through: int
+    """Sequence behind the last event found."""
+    parts: list[InboxEvents] = field(default_factory=list)
+    """None where the ranges stay in the log."""
+
+
+@dataclass(slots=True)
+class HandingOver:
+    """Inbox ranges are read from the log once more and handed over."""
+
+    due: dict[SubtaskId, int]
+    """By subtask: sequence of the next event."""
 
 
 @dataclass(slots=True)
@@ -210,41 +195,26 @@ class Epoch:
     withheld: dict[str, deque[Delivery]] = field(default_factory=lambda: defaultdict(deque))
     """By operator; not empty only while that operator is uncut in a pending checkpoint."""
     withheld_bytes: int = 0
-    inherited: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
+    inherited: dict[SubtaskId, Inherited] = field(default_factory=dict)
     """The inbox range of the restored checkpoint, until that subtask's first attempt is ready."""
+    inherited_bytes: int = 0
+    """Bytes of events and their lengths in the ranges found in the log. Above ``held_bytes_max`` they stay there."""
+    inherited_end: int = 0
+    """Offset in the acks topic behind the last event of any range."""
+    inherited_at: float | None = None
+    """Monotonic seconds: until then subtasks whose ranges stayed in the log wait for others of them."""
+    inherited_due: set[SubtaskId] = field(default_factory=set)
+    """Subtasks whose range is still in the log, and may be handed over now."""
     held_bytes: Counter[str] = field(default_factory=Counter)
     """By operator: payload bytes in closed gateways."""
     query_run: str = ""
     """The run of the query that stands for every subtask; empty until one has attached."""
-
-
-@dataclass(slots=True)
-class WaitingHello:
-    """The newest Hello of a subtask that has not been answered."""
-
-    offset: int
-    hello: Hello
-    at_takeover: bool = False
-    astray_since: float | None = None
-    """Log time at which it was first heard in a generation that is over, where nothing was heard under its Start."""
-    displaced: WaitingHello | None = None
-    """The one that waited when this one came: it is the newest again should this one's task be reported dead."""
-
-
-DISPLACED_MAX = 4
-"""Hellos of other tasks that one which displaced them remembers: so many tasks of one subtask may die at once."""
-
-
-def _shorten(waiting: WaitingHello) -> None:
-    """Whom it displaced, without its own task's earlier Hellos, and no more than are remembered."""
-    link, kept = waiting, 0
-    while link.displaced is not None:
-        if link.displaced.hello.task == waiting.hello.task:
-            link.displaced = link.displaced.displaced
-        elif kept == DISPLACED_MAX:
-            link.displaced = None
-        else:
-            link, kept = link.displaced, kept + 1
+    unnotified: set[str] = field(default_factory=set)
+    """Operators that have not been told that the restored checkpoint is complete: some inherit events of it."""
+    draining: Draining | None = None
+    """Not None once every slot is DONE."""
+    event_at: float = 0.0
+    """Monotonic seconds: when an event was last appended for a subtask, or received from one; or the epoch began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,14 +231,6 @@ class OwedStop:
 class SavepointRequest:
     command: int
     stop: bool
-
-
-@dataclass(frozen=True, slots=True)
-class CommandOutcome:
-    """What came of a command: committed first, then answered."""
-
-    executed: CommandExecuted
-    payload: bytes = b""
 
 
 @dataclass(slots=True)
@@ -355,6 +317,8 @@ class JobState:
     """Those whose execution has begun; a subset of ``commands``."""
     failures_in_a_row: int = 0
     """Countable failed checkpoints since one completed."""
+    failed_alike: Counter[tuple[SubtaskId | None, str]] = field(default_factory=Counter)
+    """Failovers by subtask (None: of the job) and cause, before the first checkpoint of all completes."""
     blamed: list[str] = field(default_factory=list)
     """What each of those waited for."""
     claim_at: float = 0.0
@@ -370,10 +334,10 @@ class JobState:
     registered: set[SubtaskId] = field(default_factory=set)
     statistics: Statistics = field(default_factory=Statistics)
     timeline: Timeline = field(default_factory=Timeline)
-    rereading: Rereading | None = None
-    """While it is set nothing but Reread and RereadEnd is handled."""
-    after_commit: Callable[[Committed], None] | None = None
-    """What goes on when the commit under way stands; while it is set nothing but Committed is handled."""
+    rereading: Rereading | HandingOver | None = None
+    """While it is set no record is handled but by Reread; while ranges are handed over, what user code posts is."""
+    committing: Committing | None = None
+    """The commit under way; while it is set nothing but Committed is handled."""
     outcomes: list[CommandOutcome] = field(default_factory=list)
     """Of commands, not committed yet."""
     due_failover: str | None = None
@@ -426,8 +390,8 @@ class JobState:
         before = self.hellos.get(subtask)
         if before is not None:
             again = before.hello.task == waiting.hello.task
-            waiting.displaced = before.displaced if again else before
-            _shorten(waiting)
+            waiting.displaced = before.displaced if again else before  # mutant: displaced-hello-forgotten
+            shorten(waiting)
         self.hellos[subtask] = waiting
 
     @property
@@ -438,18 +402,11 @@ class JobState:
     def emit(self, *effects: Effect) -> None:
         self.out.extend(effects)
 
-    def commit(
-        self, records: Sequence[Keyed], then: Callable[[Committed], None], *, looks_at_ends: bool = False
-    ) -> None:
+    def commit(self, records: Sequence[Keyed], then: AfterCommit, *, looks_at_ends: bool = False) -> None:
         """Commits ``records``; ``then`` goes on once they stand. Always the last effect of a decision."""
-        assert self.after_commit is None, "one commit at a time"
-
-        def applied(committed: Committed) -> None:
-            self.history.apply(records)
-            then(committed)
-
-        self.after_commit = applied
-        self.emit(Commit(tuple(records), looks_at_ends))
+        assert self.committing is None, "one commit at a time"
+        self.committing = Committing(tuple(records), then)
+        self.emit(Commit(self.committing.records, looks_at_ends))
 
     def end(self, ending: Ending, cause: str) -> None:
         """This instance is done: nothing is handled any more."""
@@ -481,7 +438,7 @@ class JobState:
     def after_interval(self) -> float | None:
         """Monotonic second of the periodic checkpoint after one at this instant; None where there are none."""
         interval = self.settings.checkpoint.interval
-        return None if interval is None or self.settings.batches else self.now + interval
+        return None if interval is None or self.settings.batches else self.now + interval  # mutant: interval-triggers
 
     def wall_ms(self, at: float | None = None) -> int:
         """Milliseconds since 1970 at a monotonic second, by default now."""

@@ -18,7 +18,7 @@ from ...schemas.ids import SubtaskId
 class EventStream:
     """Sequences: handled_through <= appended_through <= next_sequence; a failed stream never moves again."""
 
-    __slots__ = ("appended_through", "epoch", "failure", "handled_through", "next_sequence", "subtask")
+    __slots__ = ("appended_through", "epoch", "failure", "handled_through", "missing", "next_sequence", "subtask")
 
     def __init__(self, subtask: SubtaskId, epoch: int) -> None:
         self.subtask = subtask
@@ -29,6 +29,8 @@ class EventStream:
         """Sequence of the first event that no frame in the log (or on its way there) holds."""
         self.handled_through = 0
         """Sequence of the first event not reported handled; futures below it are settled."""
+        self.missing = -1
+        """Sequence of the event that the last attempt which failed so missed in the log; -1: none has."""
         self.failure: EventNotHandled | None = None
         """Why events from ``handled_through`` on will not be reported handled."""
 

@@ -39,6 +39,8 @@ class Batch:
         self._ours = ours
         self._outbox: BatchOutbox | None = None
         self._written: set[tuple[Path, str]] = set()
+        self._has_skipped_rows = False
+        """Whether rows were not computed, because an earlier run has decided on their files."""
 
     @property
     def batch_id(self) -> int:
@@ -87,12 +89,17 @@ class Batch:
             )
         by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
 
+        computed = False
+
         def write(path: str) -> None:
+            nonlocal computed
             df.write.format(format).options(**options).partitionBy(*by).mode("errorifexists").save(path)
+            computed = True
 
         require_shared(df.sparkSession.sparkContext, place[0])
         files = BatchFolder(place[0], self.token, name).write(write, self._running.batches_retained)
         self._written.add(place)
+        self._has_skipped_rows = self._has_skipped_rows or not computed
         return files
 
     def send_to_coordinator(self, df: DataFrame) -> int:
@@ -120,8 +127,14 @@ class Batch:
     def __repr__(self) -> str:
         return f"<batch {self.token}>"
 
-    def _finish(self, *, may_have_run: bool) -> None:
-        """The function has returned. A run before may have sent something where this one sends nothing."""
+    def _finish(self, df: DataFrame, *, may_have_run: bool) -> None:
+        """The function has returned. A run before may have sent something where this one sends nothing.
+
+        Computes the batch's rows, and throws them away, where ``write_files`` did not need them: Spark commits the
+        batch only when the stores of all stateful operators have been committed in this run of it.
+        """
+        if self._has_skipped_rows:
+            df.write.format("noop").mode("overwrite").save()
         if self.has_events and (self._outbox is not None or may_have_run):
             self._opened().finish()
 
@@ -162,7 +175,7 @@ def exactly_once(fn: ForBatch, *, job: str | None = None) -> Callable[[DataFrame
         running = running_batch(df, batch_id)
         batch = Batch(running, penstock_batch(running, job))
         fn(df, batch)
-        batch._finish(may_have_run=running.run_id != begun)  # as only the first batch of a start may
+        batch._finish(df, may_have_run=running.run_id != begun)  # as only the first batch of a start may
         begun = running.run_id
 
     return for_each_batch

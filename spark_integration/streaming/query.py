@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...coordinator.client import JobClient
-from ...coordinator.opening import check_may_start
+from ...coordinator.opening import check_may_start, require_history
 from ...coordinator.options import CoordinatorOptions
 from ...coordinator.service import CoordinatorService, instances_of
 from ...job import Job
@@ -75,6 +75,8 @@ def stream(
     service: CoordinatorService | None = None
     try:
         transport.check(REACH_TIMEOUT_S)
+        if options.must_exist:
+            require_history(settings, transport)
         require(settings, transport, roles_here(coordinator), SETUP_TIMEOUT_S, creates=True)
         if coordinator == "driver":
             check_may_start(settings, transport, options.restore, options.restore_checkpoint)

@@ -6,14 +6,16 @@ for the channels that have not delivered. SnapshotTaken goes ahead of either, so
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ...schemas.acks import CheckpointDecline, SnapshotTaken
 from ...schemas.ids import SubtaskId
-from ...schemas.state import StateHandle
+from ...schemas.state import StateHandle, attempt_location
 from . import effects as do
 from .effects import Effect
 from .inputs import SnapshotReturned, StateRefused, StateStored
 from .running import Running
-from .snapshots import Part, location_of
+from .snapshots import Part
 
 
 def snapshot_returned(running: Running, returned: SnapshotReturned, inline_state_max: int) -> list[Effect]:
@@ -22,7 +24,8 @@ def snapshot_returned(running: Running, returned: SnapshotReturned, inline_state
     checkpoints, sender, state = running.checkpoints, running.sender, returned.state
     n, savepoint = returned.checkpoint_id, checkpoints.savepoint
     effects: list[Effect] = [
-        *running.flush(),
+        *running.flush(),  # mutant: snapshot-events-left-out.before-barriers
+        # mutant: barrier-before-its-records.barriers, barrier-with-the-ack.snapshot
         *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),
     ]
     cut = checkpoints.taken()
@@ -32,7 +35,7 @@ def snapshot_returned(running: Running, returned: SnapshotReturned, inline_state
     if state is not None and len(state) <= inline_state_max:
         part.state = StateHandle(len(state), inline=state)
     elif state is not None:
-        part.state, part.storing = StateHandle(len(state), location=location_of(n, sender)), True
+        part.state, part.storing = StateHandle(len(state), location=attempt_location(n, sender)), True
     if part.storing or part.missing:
         effects.append(do.Write(SnapshotTaken(sender, n)))
     if part.storing:
@@ -58,7 +61,9 @@ def state_stored(running: Running | None, stored: StateStored) -> list[Effect]:
     part = _storing(running, stored.checkpoint_id, stored.location)
     if part is None or running is None:
         return [do.DropState(stored.location)]
+    assert part.state is not None
     part.storing, part.elapsed_ms = False, stored.elapsed_ms
+    part.state = replace(part.state, checksum=stored.checksum)
     return _ack_if_complete(running, stored.checkpoint_id)
 
 
@@ -71,13 +76,20 @@ def state_refused(running: Running | None, refused: StateRefused) -> list[Effect
 
 def _ack_if_complete(running: Running, checkpoint_id: int) -> list[Effect]:
     part = running.checkpoints.parts[checkpoint_id]
-    if part.storing or part.missing:
+    if (
+        part.storing
+        # mutant: unaligned-ack-at-once
+        or part.missing
+    ):
         return []
     del running.checkpoints.parts[checkpoint_id]
     if running.reported_through < part.cut.handled_through:
         running.reported_through = part.cut.handled_through  # the ack says so
     ack = part.cut.ack(running.sender, part.state, part.sent_sequence, part.elapsed_ms)
-    return [*running.flush(), do.Write(ack)]
+    return [
+        *running.flush(),  # mutant: snapshot-events-left-out.before-ack, barrier-with-the-ack.ack
+        do.Write(ack),
+    ]
 
 
 def _storing(running: Running | None, checkpoint_id: int, location: str) -> Part | None:

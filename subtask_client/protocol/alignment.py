@@ -15,43 +15,18 @@ A subtask without inputs has one channel: then both are the same, and nothing is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 from ...schemas.acks import CheckpointDecline
-from ...schemas.ids import SubtaskId
+from ...schemas.data import Barrier, ChannelEnded
+from ...schemas.events import TriggerCheckpoint
 from ...schemas.state import Segment, Sender
 from . import acking
 from . import effects as do
+from .channels import Channel, Inputs
 from .effects import Effect
+from .instance import Instance
 from .reading import Dropped
-from .snapshots import Cut
-
-if TYPE_CHECKING:
-    from ...schemas.data import Barrier, ChannelEnded
-    from ...schemas.events import TriggerCheckpoint
-    from .channels import Channel, Inputs
-    from .core import SubtaskCore
-    from .running import Running
-
-Who = SubtaskId | None
-"""A channel: its sender, None for the events partition."""
-
-
-@dataclass(slots=True)
-class Alignment:
-    """A checkpoint that waits for deliveries before its snapshot."""
-
-    id: int
-    savepoint: bool
-    delivered: set[Who] = field(default_factory=set)
-    """Blocked; never all channels at once."""
-    event_position: int = 0
-    """Behind the marker, once that has been read."""
-    skipped_events: int | None = None
-    """Lowest skipped offset of the events partition."""
-    skipped: dict[str, int] = field(default_factory=dict)
-    """The same of the data partitions, by upstream operator."""
+from .running import Running
+from .snapshots import Alignment, Cut, Who
 
 
 def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
@@ -60,9 +35,10 @@ def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
     return running.checkpoints.wants(checkpoint_id) or (part is not None and who in part.missing)
 
 
-def marker(core: SubtaskCore, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
+def marker(core: Instance, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
     """``TriggerCheckpoint`` has been read, and its sequence is right."""
     n = record.checkpoint_id
+    # mutant: a-savepoint-names-what-was-skipped
     if record.savepoint and running.checkpoints.wants(n) and _owed_from(running) is not None:
         reason = "the subtask has ended and has yet to be told of a checkpoint with all its work; try again then"
         return [do.Write(CheckpointDecline(running.sender, n, reason))]
@@ -71,12 +47,12 @@ def marker(core: SubtaskCore, running: Running, offset: int, record: TriggerChec
     return _delivered(core, running, None, n, offset, running.sender, savepoint=record.savepoint)
 
 
-def barrier(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: Barrier) -> list[Effect]:
+def barrier(core: Instance, running: Running, channel: Channel, offset: int, record: Barrier) -> list[Effect]:
     who, n = channel.sender, record.checkpoint_id
     return _delivered(core, running, who, n, offset, record.sender, savepoint=record.savepoint)
 
 
-def ended(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: ChannelEnded) -> list[Effect]:
+def ended(core: Instance, running: Running, channel: Channel, offset: int, record: ChannelEnded) -> list[Effect]:
     """The sender is done: it delivers nothing more, and nothing waits for it."""
     channel.end()
     effects: list[Effect] = []
@@ -84,7 +60,7 @@ def ended(core: SubtaskCore, running: Running, channel: Channel, offset: int, re
         if channel.sender in part.missing:
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
             effects += acking.delivered(running, n, channel.sender)
-    effects += snapshot_if_complete(core, running)
+    effects += snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
     return [*effects, *_pause_if_blocked(running, channel.sender.operator)]
 
 
@@ -92,7 +68,7 @@ def _is_older(running: Running, n: int) -> bool:
     return running.alignment is not None and running.alignment.id > n
 
 
-def _behind(core: SubtaskCore, running: Running, marker: int | None) -> int:
+def _behind(core: Instance, running: Running, marker: int | None) -> int:
     """The event position of a snapshot taken now: behind its marker, where that has been read. Where it is the last,
     what was skipped behind the subtask's end is handled by nobody."""
     skipped_from = running.reading.skipped_from
@@ -108,19 +84,23 @@ def _owed_from(running: Running) -> int | None:
 
 
 def _delivered(
-    core: SubtaskCore, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool
+    core: Instance, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool
 ) -> list[Effect]:
     """The marker or barrier of ``n``, written ``by`` that attempt, stands at ``offset``."""
     checkpoints = running.checkpoints
     if (part := checkpoints.parts.get(n)) is not None and who in part.missing:
         effects = _give_up_older(core, running, who, n)
         if who is not None or not part.cut.finished:
-            part.cut = part.cut.closed(who, offset, by, ended=False)
+            part.cut = part.cut.closed(who, offset, by, ended=False)  # mutant: range-ends-behind-its-barrier
         return [*effects, *acking.delivered(running, n, who)]
     if not checkpoints.wants(n) or _is_older(running, n):
         return core.drop(Dropped.DEAD_MARKER)
     effects = _give_up_older(core, running, who, n)
-    if core.config.unaligned and not savepoint:
+    if (
+        core.config.unaligned
+        # mutant: savepoint-unaligned
+        and not savepoint
+    ):
         missing = _required(running) - {who}
         event_position = _behind(core, running, offset if who is None else None)
         return [*effects, _cut(core, running, n, event_position, missing, savepoint=False)]
@@ -146,10 +126,10 @@ def _pause_if_blocked(running: Running, upstream: str) -> list[Effect]:
 
 
 def _required(running: Running) -> set[Who]:
-    return {None, *running.inputs.open}
+    return {None, *running.inputs.open}  # mutant: finished-sender-waited-for
 
 
-def _give_up_older(core: SubtaskCore, running: Running, who: Who, n: int) -> list[Effect]:
+def _give_up_older(core: Instance, running: Running, who: Who, n: int) -> list[Effect]:
     """What waits for an older delivery on this channel waits for ever."""
     effects: list[Effect] = []
     alignment = running.alignment
@@ -164,30 +144,36 @@ def _give_up_older(core: SubtaskCore, running: Running, who: Who, n: int) -> lis
     return effects
 
 
-def snapshot_if_complete(core: SubtaskCore, running: Running) -> list[Effect]:
+def snapshot_if_complete(core: Instance, running: Running) -> list[Effect]:
     alignment = running.alignment
     if alignment is None or not alignment.delivered >= _required(running):
         return []
     return _cut_of_alignment(core, running, alignment)
 
 
-def _cut_of_alignment(core: SubtaskCore, running: Running, alignment: Alignment) -> list[Effect]:
-    missing = _required(running) - alignment.delivered
+def _cut_of_alignment(core: Instance, running: Running, alignment: Alignment) -> list[Effect]:
+    missing = _required(running) - alignment.delivered  # mutant: turns-unaligned-without-ranges
+    # mutant: event-position-of-the-last-barrier
     event_position = _behind(core, running, None) if None in missing else alignment.event_position
     effects = unblock(core, running) if running.stopping is None else _stay_blocked(running, alignment)
     cut = _cut(core, running, alignment.id, event_position, missing, savepoint=alignment.savepoint)
     return [*effects, cut]
 
 
-def overdue(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+def overdue(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
     """The alignment turns unaligned: what its slower channels still owe becomes ranges."""
     alignment = running.alignment
-    if alignment is None or alignment.id != checkpoint_id or alignment.savepoint:
+    if (
+        alignment is None
+        or alignment.id != checkpoint_id
+        # mutant: savepoint-turns-unaligned
+        or alignment.savepoint
+    ):
         return []
     return _cut_of_alignment(core, running, alignment)
 
 
-def unblock(core: SubtaskCore, running: Running) -> list[Effect]:
+def unblock(core: Instance, running: Running) -> list[Effect]:
     """Goes back to what was skipped."""
     alignment, running.alignment = running.alignment, None
     if alignment is None:
@@ -198,7 +184,7 @@ def unblock(core: SubtaskCore, running: Running) -> list[Effect]:
         effects.append(do.Seek(core.position))
     inputs = running.inputs
     for upstream, offset in alignment.skipped.items():
-        inputs.positions[upstream] = offset
+        inputs.positions[upstream] = offset  # mutant: never-goes-back
     inputs.paused.update(alignment.skipped)
     return [*effects, *_resume(inputs)]
 
@@ -212,12 +198,15 @@ def _stay_blocked(running: Running, alignment: Alignment) -> list[Effect]:
     return [do.PauseData(upstream) for upstream in inputs.upstreams]
 
 
-def go_on_behind_stop(core: SubtaskCore, running: Running) -> list[Effect]:
+def go_on_behind_stop(core: Instance, running: Running) -> list[Effect]:
     """That savepoint has been aborted: right behind its marker, and where the inputs stood, the work goes on."""
     assert running.stopping is not None
-    core.position, running.stopping = running.stopping[1] + 1, None
+    core.position, running.stopping = running.stopping[1] + 1, None  # mutant: aborted-stop-skips
     inputs = running.inputs
-    return [do.Seek(core.position), *_resume(inputs)]
+    return [
+        do.Seek(core.position),
+        *_resume(inputs),  # mutant: aborted-stop-leaves-inputs-paused
+    ]
 
 
 def _resume(inputs: Inputs) -> list[Effect]:
@@ -228,20 +217,20 @@ def _resume(inputs: Inputs) -> list[Effect]:
 
 
 def _cut(
-    core: SubtaskCore, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool
+    core: Instance, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool
 ) -> Effect:
     reading = running.reading
     event_ranges = reading.left_at(event_position)
-    if (begin := _owed_from(running)) is not None:
+    if (begin := _owed_from(running)) is not None:  # mutant: skipped-events-left-out
         sender = running.sender
         event_ranges += (Segment(begin, event_position, sender.epoch, sender.generation, sender.attempt),)
     cut = Cut(
         checkpoint_id=n,
-        event_position=event_position,
+        event_position=event_position,  # mutant: position-too-far
         event_ranges=event_ranges,
         handled_through=reading.handled_through,
-        finished=core.finished and running.settled,
-        inputs_ended=running.told_ended,
+        finished=core.finished and running.settled,  # mutant: ends-untold
+        inputs_ended=running.told_ended,  # mutant: ended-is-told
         data_positions=running.inputs.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)

@@ -37,7 +37,7 @@ class Channel:
         self.position = max(opened, behind) if opened is not None else behind
         """Where the open part begins, and from then on the next offset in it that counts."""
         self._from: tuple[int, int, int] | None = _origin(self.ranges[0]) if self.ranges else None
-        self._expected = named.sequence if self.ranges else 0
+        self._expected = named.sequence if self.ranges else 0  # mutant: restored-sequences-begin-anew
 
     @property
     def next_position(self) -> int:
@@ -48,11 +48,13 @@ class Channel:
         while self.ranges and offset >= self.ranges[0].end:
             self.ranges.popleft()
         if self.ranges:
-            if offset < self.ranges[0].begin:
+            if offset < self.ranges[0].begin:  # mutant: between-ranges-counts
                 return Dropped.OUTSIDE_RANGES
+            # mutant: anybodys-range
             return None if _origin(self.ranges[0]) == _origin(sender) else Dropped.OTHER_GENERATION
         if self.ended or offset < self.position:
             return Dropped.ALREADY_READ
+        # mutant: old-generations-count
         return None if sender.full_generation == self.generation else Dropped.OTHER_GENERATION
 
     def in_range(self, offset: int) -> bool:
@@ -70,7 +72,7 @@ class Channel:
             first = self.ranges[0]
             rest = Segment(offset + 1, first.end, first.epoch, first.generation, first.attempt)
             if rest.begin < rest.end:
-                self.ranges[0] = rest
+                self.ranges[0] = rest  # mutant: whole-ranges-named-again
             else:
                 self.ranges.popleft()
         else:
@@ -90,7 +92,11 @@ class Channel:
             begun = self._from == _origin(self.ranges[0])
         else:
             begun = self._from is not None and self._from[:2] == self.generation
-        return ChannelPosition(str(self.sender), (*self.ranges, opened), self._expected if begun else 0)
+        return ChannelPosition(
+            str(self.sender),
+            (*self.ranges, opened),  # mutant: ranges-not-named-again
+            self._expected if begun else 0,
+        )
 
 
 class Inputs:
@@ -130,6 +136,7 @@ class Inputs:
         return self.channels.get(sender) if sender.operator == upstream else None
 
     def named(self) -> tuple[ChannelPosition, ...]:
+        # mutant: one-position-for-all-channels, names-the-neighbours-position
         return tuple(channel.named() for channel in self.channels.values())
 
 
@@ -139,7 +146,7 @@ def closed(named: ChannelPosition, end: int, by: Sender, *, ended: bool) -> Chan
     ``by`` is who wrote that; what lies between belongs to the checkpoint as a range, and the next part begins behind.
     """
     *closed, opened = named.segments
-    if end > opened.begin:
+    if end > opened.begin:  # mutant: range-forgotten-at-its-barrier
         closed.append(Segment(opened.begin, end, by.epoch, by.generation, by.attempt))
     if not ended:
         closed.append(Segment(end + 1, OPEN_END, opened.epoch, opened.generation, NO_ATTEMPT))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ...schemas.acks import Hello, SchemaDigest
 from ...schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
@@ -31,8 +32,8 @@ class CoreConfig:
     receivers: tuple[SubtaskId, ...] = ()
     """Channels out of it."""
     unaligned: bool = False
-    parallelism: int = 0
-    """Of its operator; 0: not known."""
+    layout: Mapping[str, int] = field(default_factory=dict)
+    """Parallelism of each of the job's operators."""
     schemas: tuple[SchemaDigest, ...] = ()
     """Under which Avro schemas it writes the user's payloads."""
     versions: Versions = CURRENT
@@ -45,9 +46,9 @@ class CoreConfig:
             nonce,
             self.task,
             self.host,
+            dict(self.layout),
+            own.protocol,
             previous,
-            self.parallelism,
-            protocol=own.protocol,
-            release=own.release,
-            schemas=self.schemas,
+            own.release,
+            self.schemas,
         )

@@ -15,11 +15,10 @@ The rules, in the protocol's sections:
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import assert_never
 
-from ...schemas.acks import Failed, Heartbeat
+from ...schemas.acks import Heartbeat
 from ...schemas.errors import EventTooLarge, SubtaskError, UnreadableRecord
 from ...schemas.events import (
     CheckpointAborted,
@@ -34,58 +33,20 @@ from ...schemas.events import (
     WriterSchema,
 )
 from ...schemas.frames import unpack
-from ...schemas.ids import NO_ATTEMPT, SubtaskId
-from ...schemas.state import Segment, Sender
-from ...schemas.versions import UNSAID
+from ...schemas.ids import SubtaskId
+from ...schemas.state import Segment
 from . import acking, alignment, ending, hello, loss, notices, records
 from . import effects as do
 from . import inputs as on
-from .config import CoreConfig
 from .effects import Departure, Effect
-from .loss import Loss
-from .phases import TRANSITIONS, Phase, Turn
+from .instance import Instance
+from .phases import Phase
 from .reading import Dropped
 from .running import Running
 
 
-class SubtaskCore:
+class SubtaskCore(Instance):
     """One instance of a subtask: ``handle(input)`` gives the effects to perform, in order."""
-
-    def __init__(self, config: CoreConfig) -> None:
-        self.config = config
-        self._event_bytes_max = config.event_bytes_max
-        self.phase = Phase.NEW
-        self.running: Running | None = None
-        """Set exactly in the phases running and finished."""
-        self.nonce: str | None = None
-        """Of the last Hello; set from the first Hello on."""
-        self.attempt: int | None = None
-        """Offset of the last Hello; None while that is unknown."""
-        self.previous = NO_ATTEMPT
-        """The newest attempt it has been; the next Hello names it."""
-        self.spoken = UNSAID
-        """Version of the protocol that the coordinator which welcomed the last Hello speaks."""
-        self.welcomed_by = ""
-        """Its release of Penstock, for people."""
-        self.epoch_seen = -1
-        """Highest epoch read; records of lower ones are ignored. Never falls."""
-        self.position = 0
-        """Offset in the events partition to be read next."""
-        self.lost: Loss | None = None
-        """A position is gone; from then on only records that end the attempt are looked for."""
-        self.former: Sender | None = None
-        """Who it was, from the end of an attempt until the next Hello stands: signs of life go on in that name ◆."""
-        self.foreign_attempt = -1
-        """Highest attempt that another instance was started as while the own one was unknown."""
-        self.looking: tuple[int, str] | None = None
-        """(end, nonce): in phase new, before the next Hello, all below ``end`` is looked through for a successor's
-        Start; an instance that was frozen must not take over from it."""
-        self.hello_failed = False
-        """In phase waiting: the last Hello may stand or not."""
-        self.heartbeat_in_flight = False
-        """A periodic heartbeat has no outcome yet; there is never a second one."""
-        self.dropped: Counter[str] = Counter()
-        """Records that had no effect, by reason (:class:`~.reading.Dropped`)."""
 
     # ---- what the runtime asks
 
@@ -120,10 +81,6 @@ class SubtaskCore:
         alignment = None if self.running is None else self.running.alignment
         return alignment is not None and upstream in alignment.skipped
 
-    @property
-    def finished(self) -> bool:
-        return self.phase is Phase.FINISHED
-
     def send(self, event: bytes) -> Sequence[Effect]:
         """Takes an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
 
@@ -146,7 +103,7 @@ class SubtaskCore:
         Raises as :meth:`send` does.
         """
         running = self.running
-        if running is None or len(record) > self._event_bytes_max:
+        if running is None or len(record) > self.config.event_bytes_max:
             self.send(record)  # which says what is wrong
         assert running is not None
         if running.reading.ended:
@@ -176,7 +133,7 @@ class SubtaskCore:
             case on.DataRead():
                 return records.read(self, self.running, event)
             case on.RecordsHandled():
-                records.handled(self._running())
+                records.handled(self.attempt_running())
                 return []
             case on.DataUnreadable():
                 return self.drop(Dropped.UNREADABLE)
@@ -186,7 +143,7 @@ class SubtaskCore:
                 running = self.running
                 return [] if running is None else alignment.overdue(self, running, checkpoint_id)
             case on.InputsEnded():
-                return ending.inputs_ended(self, self._running())
+                return ending.inputs_ended(self, self.attempt_running())
             case on.TurnEnded(dry=dry):
                 return self._on_turn_ended(dry)
             case on.HeartbeatDue():
@@ -207,14 +164,16 @@ class SubtaskCore:
             case on.PositionLost():
                 return loss.events_lost(self, event)
             case on.Opened():
-                self._running().end_call(do.OpenUser)
+                self.attempt_running().end_call(do.OpenUser)
                 return []
             case on.SnapshotReturned():
-                return acking.snapshot_returned(self._running(), event, self.config.inline_state_max)
+                return acking.snapshot_returned(self.attempt_running(), event, self.config.inline_state_max)
             case on.Notified(checkpoint_id=checkpoint_id):
-                return notices.told(self, self._running(), checkpoint_id)
+                return notices.told(self, self.attempt_running(), checkpoint_id)
             case on.WorkEnded():
-                return ending.work_ended(self, self._running())
+                return ending.work_ended(self, self.attempt_running())
+            case on.UserFailed(cause=cause, final=True):
+                return hello.refuse(self, self.attempt_running().sender, cause)
             case on.UserFailed(cause=cause):
                 return self.fail(cause)
             case on.StateStored():
@@ -251,15 +210,15 @@ class SubtaskCore:
                 return self._seek_on(running, self.drop(Dropped.OUTSIDE_RANGES))
         if offset <= reading.offset:
             if not isinstance(record, EventFrame):
-                return self.drop(Dropped.VOID_CONTROL)
+                return self.drop(Dropped.VOID_CONTROL)  # mutant: control-below-start-obeyed.below
             return self._on_frame(running, offset, record, None)
         return self._on_live_record(offset, record)
 
     def _on_live_record(self, offset: int, record: EventsRecord) -> list[Effect]:
         """A record behind the own Start, or while there is none."""
-        if record.epoch < self.epoch_seen:
+        if record.epoch < self.epoch_seen:  # mutant: old-epochs-count.dropped
             return self.drop(Dropped.OLDER_EPOCH)
-        self.epoch_seen = record.epoch
+        self.epoch_seen = record.epoch  # mutant: old-epochs-count.seen
         match record:
             case Start():
                 return hello.start(self, offset, record)
@@ -271,15 +230,19 @@ class SubtaskCore:
                 return [do.LearnSchema(record.operator, record.subject, record.schema)]
         running = self.running
         if running is None:
-            return self.drop(Dropped.BEFORE_START)
+            return self.drop(Dropped.BEFORE_START)  # mutant: reset-obeyed-while-waiting
         blocking = running.alignment
-        if blocking is not None and None in blocking.delivered and not isinstance(record, Reset | CheckpointAborted):
-            if blocking.skipped_events is None:
+        if (  # mutant: blocked-events-handled
+            blocking is not None
+            and None in blocking.delivered
+            and not isinstance(record, Reset | CheckpointAborted)  # mutant: abort-waits-behind-the-block
+        ):
+            if blocking.skipped_events is None:  # mutant: highest-skipped-event
                 blocking.skipped_events = offset
             return self.drop(Dropped.BLOCKED)
         match record:
             case Reset():
-                if record.full_generation <= running.start.full_generation:
+                if record.full_generation <= running.start.full_generation:  # mutant: control-below-start-obeyed.reset
                     return self.drop(Dropped.STALE_RESET)
                 return self.start_over()
             case EventFrame():
@@ -296,7 +259,7 @@ class SubtaskCore:
     def _on_frame(self, running: Running, offset: int, frame: EventFrame, segment: Segment | None) -> list[Effect]:
         if self.lost is not None:
             return self.drop(Dropped.POSITION_LOST)
-        if running.stopping is not None:
+        if running.stopping is not None:  # mutant: handles-behind-a-stop
             return self.drop(Dropped.BEHIND_STOP)
         reading = running.reading
         if refusal := reading.refusal(frame, segment):
@@ -307,17 +270,18 @@ class SubtaskCore:
             return self.drop(Dropped.UNREADABLE)
         key = reading.key_of(frame)
         if (expected := reading.due(key)) != frame.sequence:
-            return self._gap(offset, expected, frame.sequence, "the frame")
+            own = key == reading.own_key
+            return self._gap(offset, expected, frame.sequence, "the frame", missing=expected if own else -1)
         if not events:
             return []
-        if reading.ended:
+        if reading.ended:  # mutant: finished-handles-on
             reading.skip(offset, frame.sequence + len(events))
             return self.drop(Dropped.BEHIND_END)
         running.handling = key, frame.sequence + len(events)
         return [running.begin_call(do.HandleEvents(frame.sequence, events, offset))]
 
     def _on_events_handled(self) -> list[Effect]:
-        running = self._running()
+        running = self.attempt_running()
         running.end_call(do.HandleEvents)
         assert running.handling is not None
         running.reading.advance(*running.handling)
@@ -354,7 +318,8 @@ class SubtaskCore:
             return self.drop(Dropped.DEAD_MARKER)
         expected = running.reading.due(running.reading.own_key)
         if marker.sequence != expected:
-            return self._gap(offset, expected, marker.sequence, f"the marker of checkpoint {marker.checkpoint_id}")
+            what = f"the marker of checkpoint {marker.checkpoint_id}"
+            return self._gap(offset, expected, marker.sequence, what, missing=expected)
         return alignment.marker(self, running, offset, marker)
 
     # ---- own work, turns, heartbeats
@@ -388,67 +353,7 @@ class SubtaskCore:
         waits = self.phase is Phase.WAITING and self.attempt is None
         return self.former is not None and (waits or self.phase is Phase.NEW)
 
-    # ---- the ends of an attempt
-
-    def fail(self, cause: str, *, behind_hole: bool = False) -> list[Effect]:
-        """The attempt has failed: say so, and say Hello again in place (section 8).
-
-        ``behind_hole``: something that it wrote does not stand, so nothing else of it may.
-        """
-        running = self._running()
-        rest = [] if behind_hole else running.flush()
-        return [*rest, do.Write(Failed(running.sender, cause)), *self.start_over()]
-
-    def _gap(self, offset: int, expected: int, found: int, what: str) -> list[Effect]:
-        running = self._running()
+    def _gap(self, offset: int, expected: int, found: int, what: str, missing: int) -> list[Effect]:
+        running = self.attempt_running()
         gap = running.reading.gap(self.who(), offset, expected, found, what)
-        return [do.Report(gap), *self.fail(str(gap))]
-
-    def start_over(self) -> list[Effect]:
-        effects = self.drop_attempt()
-        self.turn(Turn.OVER)
-        self.lost = None
-        return [*effects, do.NotePosition()]
-
-    def superseded_by(self, attempt: int) -> list[Effect]:
-        return self.leave(
-            Departure.SUPERSEDED,
-            f"{self.who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
-        )
-
-    def leave(self, departure: Departure, reason: str) -> list[Effect]:
-        effects: list[Effect] = []
-        if self.running is not None and departure is not Departure.SUPERSEDED:
-            effects += self.running.flush()
-            if self.running.handled_through() > self.running.reported_through:
-                effects.append(self.running.heartbeat(on.HeartbeatDue(False, "leaving", 0)))
-        effects += self.drop_attempt()
-        self.looking = None
-        self.turn(Turn.LEAVE)
-        return [*effects, do.Leave(departure, reason)]
-
-    def drop_attempt(self) -> list[Effect]:
-        """Forgets everything that belongs to the Start that the instance runs under, if it does."""
-        running, self.running = self.running, None
-        if running is None:
-            return []
-        self.former = running.sender
-        paused = [do.PauseData(upstream) for upstream in running.inputs.upstreams]
-        return [*paused, *map(do.DropState, running.checkpoints.locations), do.CloseUser()]
-
-    # ---- small things
-
-    def turn(self, turn: Turn) -> None:
-        self.phase = TRANSITIONS[self.phase, turn]
-
-    def drop(self, reason: Dropped) -> list[Effect]:
-        self.dropped[reason] += 1
-        return []
-
-    def _running(self) -> Running:
-        assert self.running is not None, f"not running but {self.phase}"
-        return self.running
-
-    def who(self) -> str:
-        attempt = "attempt unknown" if self.attempt is None else f"attempt {self.attempt}"
-        return f"subtask {self.config.subtask} of job {self.config.job!r} ({attempt})"
+        return [do.Report(gap), *self.fail(str(gap), missing=missing)]

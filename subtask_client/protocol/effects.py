@@ -125,6 +125,7 @@ class NotifyAborted:
     """Tell the user's object. Ends with Notified."""
 
     checkpoint_id: int
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

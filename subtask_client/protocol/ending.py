@@ -9,29 +9,25 @@ whoever dies behind it owes nothing ◆.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schemas.acks import Finished
 from . import effects as do
 from .effects import Departure, Effect
+from .instance import Instance
 from .phases import Phase, Turn
-
-if TYPE_CHECKING:
-    from .core import SubtaskCore
-    from .running import Running
+from .running import Running
 
 
-def work_ended(core: SubtaskCore, running: Running) -> list[Effect]:
+def work_ended(core: Instance, running: Running) -> list[Effect]:
     running.work_over = True
     return follow_up(core, running)
 
 
-def inputs_ended(core: SubtaskCore, running: Running) -> list[Effect]:
+def inputs_ended(core: Instance, running: Running) -> list[Effect]:
     running.end_call(do.EndInputs)
     return work_ended(core, running)
 
 
-def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
+def follow_up(core: Instance, running: Running) -> list[Effect]:
     """Ends the attempt once its work is over and nothing keeps it.
 
     Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
@@ -39,18 +35,30 @@ def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
     """
     if not running.work_over or core.phase is not Phase.RUNNING or running.call is not None:
         return []
-    if running.behind_stop or core.lost is not None or core.position <= running.reading.offset:
+    if (
+        running.behind_stop
+        or core.lost is not None
+        or core.position <= running.reading.offset  # mutant: ends-before-its-start
+    ):
         return []
     running.reading.ended, running.over_in = True, running.checkpoints.belongs_to
     core.turn(Turn.WORK_ENDED)
-    return [*running.flush(), *running.outputs.ends(), do.Write(Finished(running.sender))]
+    return [
+        *running.flush(),
+        *running.outputs.ends(),  # mutant: no-end-is-told
+        do.Write(Finished(running.sender)),
+    ]
 
 
-def told(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+def told(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
     """The user knows that this checkpoint has completed."""
     if running.ends_with == checkpoint_id:
         return core.leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {core.who()}")
-    if running.settled or running.over_in is None or checkpoint_id < running.over_in:
+    if (
+        running.settled
+        or running.over_in is None
+        or checkpoint_id < running.over_in  # mutant: told-of-an-earlier-checkpoint
+    ):
         return []
     running.settled = True
     return [do.Write(Finished(running.sender))]  # the next checkpoint, its last, need not wait for its time

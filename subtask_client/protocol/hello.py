@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schemas.acks import Refused
 from ...schemas.events import EventsRecord, Start, Stop, Welcome
 from ...schemas.state import Sender
-from ...schemas.versions import UNSAID, Versions
+from ...schemas.versions import Versions
 from . import effects as do
 from .effects import Departure, Effect
+from .instance import Instance
 from .phases import Phase, Turn
 from .reading import Dropped
 from .running import Running
 
-if TYPE_CHECKING:
-    from .core import SubtaskCore
 
-
-def position_noted(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
-    if core.attempt is not None and core.position < end:
+def position_noted(core: Instance, end: int, nonce: str) -> list[Effect]:
+    if core.attempt is not None and core.position < end:  # mutant: hello-without-looking
         core.looking = end, nonce
         return []
     return say(core, end, nonce)
 
 
-def look_at(core: SubtaskCore, offset: int, record: EventsRecord | None) -> list[Effect]:
+def look_at(core: Instance, offset: int, record: EventsRecord | None) -> list[Effect]:
     """A record between the end of the attempt before and the next Hello; None: an unreadable one."""
     assert core.looking is not None and core.attempt is not None
     end, nonce = core.looking
@@ -39,9 +35,9 @@ def look_at(core: SubtaskCore, offset: int, record: EventsRecord | None) -> list
     return say(core, end, nonce) if core.position >= end else []
 
 
-def say(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
+def say(core: Instance, end: int, nonce: str) -> list[Effect]:
     core.turn(Turn.HELLO)
-    core.spoken, core.welcomed_by = UNSAID, ""
+    core.spoken, core.welcomed_by = None, ""
     core.looking, core.lost, core.hello_failed = None, None, False
     core.previous = core.previous if core.attempt is None else core.attempt
     core.nonce, core.attempt, core.foreign_attempt, core.position = nonce, None, -1, end
@@ -49,7 +45,7 @@ def say(core: SubtaskCore, end: int, nonce: str) -> list[Effect]:
 
 
 def repeat(
-    core: SubtaskCore,
+    core: Instance,
 ) -> list[Effect]:
     """With the same nonce: should both stand, the second Start makes the instance start over."""
     core.hello_failed = False
@@ -60,14 +56,14 @@ def repeat(
     return [do.WriteHello(core.config.hello(core.nonce, core.previous))]
 
 
-def taken(core: SubtaskCore, nonce: str, offset: int) -> list[Effect]:
+def taken(core: Instance, nonce: str, offset: int) -> list[Effect]:
     if nonce != core.nonce or core.attempt is not None:
         return []
     core.attempt = offset
     return core.superseded_by(core.foreign_attempt) if core.foreign_attempt > offset else []
 
 
-def overdue(core: SubtaskCore, waited_s: float) -> list[Effect]:
+def overdue(core: Instance, waited_s: float) -> list[Effect]:
     if core.phase is not Phase.WAITING:
         return []
     return core.leave(
@@ -77,14 +73,18 @@ def overdue(core: SubtaskCore, waited_s: float) -> list[Effect]:
     )
 
 
-def start(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
+def start(core: Instance, offset: int, start: Start) -> list[Effect]:
     if start.nonce == core.nonce or start.attempt == core.attempt:
-        if core.running is not None and start.full_generation <= core.running.start.full_generation:
+        if (
+            core.running is not None
+            and start.full_generation <= core.running.start.full_generation  # mutant: second-start-ignored
+        ):
             return core.drop(Dropped.STALE_START)
         if core.foreign_attempt > start.attempt:
             return core.superseded_by(core.foreign_attempt)
         if (reason := _refusal(core)) is not None:
-            return _refuse(core, start, reason)
+            sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
+            return refuse(core, sender, reason)
         return _begin(core, offset, start)
     if core.attempt is None and start.attempt > core.previous:
         core.foreign_attempt = max(core.foreign_attempt, start.attempt)
@@ -93,7 +93,7 @@ def start(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
     return core.drop(Dropped.OTHER_ATTEMPT)
 
 
-def welcome(core: SubtaskCore, welcome: Welcome) -> list[Effect]:
+def welcome(core: Instance, welcome: Welcome) -> list[Effect]:
     """Which version the Start behind it is written in."""
     if welcome.nonce != core.nonce and welcome.attempt != core.attempt:
         return core.drop(Dropped.OTHER_ATTEMPT)
@@ -101,9 +101,11 @@ def welcome(core: SubtaskCore, welcome: Welcome) -> list[Effect]:
     return []
 
 
-def _refusal(core: SubtaskCore) -> str | None:
+def _refusal(core: Instance) -> str | None:
     """Why this instance cannot work with the coordinator that starts it; None: it can (protocol, section 12)."""
     own, spoken = core.config.versions, core.spoken
+    if spoken is None:
+        return None  # the Welcome was lost: what the coordinator has decided stands
     theirs = Versions(spoken, 0, core.welcomed_by).told()
     if spoken > own.protocol:
         return f"{core.who()}: the coordinator, {theirs}, speaks above its {own.told()}: upgrade the tasks first"
@@ -115,9 +117,8 @@ def _refusal(core: SubtaskCore) -> str | None:
     return None
 
 
-def _refuse(core: SubtaskCore, start: Start, reason: str) -> list[Effect]:
+def refuse(core: Instance, sender: Sender, reason: str) -> list[Effect]:
     """Tells the coordinator, so that the job fails with this reason; the task returns and is not tried again."""
-    sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
     return [
         *core.leave(Departure.REFUSED, reason)[:-1],
         do.Write(Refused(sender, reason)),
@@ -125,13 +126,13 @@ def _refuse(core: SubtaskCore, start: Start, reason: str) -> list[Effect]:
     ]
 
 
-def stop(core: SubtaskCore, stop: Stop) -> list[Effect]:
+def stop(core: Instance, stop: Stop) -> list[Effect]:
     if stop.nonce != core.nonce and stop.attempt != core.attempt:
         return core.drop(Dropped.OTHER_ATTEMPT)
     return core.leave(Departure.SUPERSEDED if stop.superseded else Departure.STOPPED, stop.reason)
 
 
-def _begin(core: SubtaskCore, offset: int, start: Start) -> list[Effect]:
+def _begin(core: Instance, offset: int, start: Start) -> list[Effect]:
     """Takes up a Start; where the instance runs already, everything of before is dropped first."""
     effects = core.drop_attempt()
     core.turn(Turn.START)

@@ -174,6 +174,8 @@ class UserFailed:
     """User code raised (or its state or an event does not fit its codec). Ends any user call, or a poll."""
 
     cause: str
+    final: bool = False
+    """A mistake in the job's code or settings: another attempt would not help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,8 @@ class StateStored:
     location: str
     elapsed_ms: int = 0
     """Milliseconds since the marker was read."""
+    checksum: int = -1
+    """Of the state, as its handle names it."""
 
 
 @dataclass(frozen=True, slots=True)

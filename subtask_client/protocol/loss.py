@@ -7,18 +7,13 @@ kind is found there has something been lost. Waiting for the partition to run dr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
 from ...schemas.errors import SubtaskError
 from . import effects as do
 from . import hello
 from .effects import Effect
 from .inputs import DataLost, PositionLost
+from .instance import Instance, Loss
 from .phases import Phase
-
-if TYPE_CHECKING:
-    from .core import SubtaskCore
 
 WAYS_OUT = (
     "The way out is to begin where that is not needed: with --from-checkpoint N, N being a savepoint (it needs no"
@@ -26,14 +21,7 @@ WAYS_OUT = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    cause: str
-    end: int
-    """Of the events partition when the position was missed."""
-
-
-def events_lost(core: SubtaskCore, lost: PositionLost) -> list[Effect]:
+def events_lost(core: Instance, lost: PositionLost) -> list[Effect]:
     if core.looking is not None:  # what is left is looked through; of what is gone, a successor fences this instance
         end, nonce = core.looking
         core.position = lost.begin
@@ -44,7 +32,7 @@ def events_lost(core: SubtaskCore, lost: PositionLost) -> list[Effect]:
     return [do.Seek(lost.begin)]
 
 
-def data_lost(core: SubtaskCore, lost: DataLost) -> list[Effect]:
+def data_lost(core: Instance, lost: DataLost) -> list[Effect]:
     running = core.running
     if running is None or core.lost is not None:
         return []
@@ -52,7 +40,7 @@ def data_lost(core: SubtaskCore, lost: DataLost) -> list[Effect]:
     return [do.PauseData(upstream) for upstream in running.inputs.upstreams]
 
 
-def follow_up(core: SubtaskCore) -> list[Effect]:
+def follow_up(core: Instance) -> list[Effect]:
     """Everything below that end has been read, and the attempt is not over: so it fails."""
     lost, running = core.lost, core.running
     if lost is None or core.phase is Phase.LEFT or core.position < lost.end:

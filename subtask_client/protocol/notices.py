@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schemas.events import CheckpointAborted, CheckpointCompleted
 from . import alignment, ending
 from . import effects as do
 from .effects import Effect
+from .instance import Instance
 from .reading import Dropped
-
-if TYPE_CHECKING:
-    from .core import SubtaskCore
-    from .running import Running
+from .running import Running
 
 
-def completed(core: SubtaskCore, running: Running, notice: CheckpointCompleted) -> list[Effect]:
+def completed(core: Instance, running: Running, notice: CheckpointCompleted) -> list[Effect]:
     n = notice.checkpoint_id
     if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
         return core.drop(Dropped.STALE_NOTICE)
@@ -23,13 +19,13 @@ def completed(core: SubtaskCore, running: Running, notice: CheckpointCompleted) 
     return [running.begin_call(do.NotifyCompleted(n))]
 
 
-def aborted(core: SubtaskCore, running: Running, notice: CheckpointAborted) -> list[Effect]:
+def aborted(core: Instance, running: Running, notice: CheckpointAborted) -> list[Effect]:
     """Obeyed also while the events partition is blocked: what waits for this checkpoint goes on."""
     n, checkpoints = notice.checkpoint_id, running.checkpoints
     if notice.epoch != running.start.epoch:
         return core.drop(Dropped.STALE_NOTICE)
     begun, effects = checkpoints.aborted(n), list[Effect]()
-    if running.alignment is not None and running.alignment.id == n:
+    if running.alignment is not None and running.alignment.id == n:  # mutant: abort-leaves-blocked
         effects += alignment.unblock(core, running)
     if (part := checkpoints.parts.pop(n, None)) is not None and part.location is not None:
         effects.append(do.DropState(part.location))
@@ -38,10 +34,10 @@ def aborted(core: SubtaskCore, running: Running, notice: CheckpointAborted) -> l
     if not begun:
         core.drop(Dropped.STALE_NOTICE)
         return effects
-    return [*effects, running.begin_call(do.NotifyAborted(n))]
+    return [*effects, running.begin_call(do.NotifyAborted(n, notice.reason))]
 
 
-def told(core: SubtaskCore, running: Running, checkpoint_id: int) -> list[Effect]:
+def told(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
     completed = isinstance(running.call, do.NotifyCompleted)
     running.end_call(do.NotifyCompleted, do.NotifyAborted)
     return ending.told(core, running, checkpoint_id) if completed else []

@@ -56,10 +56,10 @@ class Outputs:
 
     def barriers(self, checkpoint_id: int, *, savepoint: bool, at_ms: int) -> list[WriteData]:
         """To everybody, behind all that was emitted before."""
-        frames = self.flush()
+        frames = self.flush()  # mutant: barrier-before-its-records.records
         for receiver, channel in self._channels.items():
             barrier = Barrier(self._sender, channel.sequence, checkpoint_id, savepoint, at_ms)
-            channel.sequence += 1
+            channel.sequence += 1  # mutant: barriers-go-unnumbered
             frames.append(WriteData(receiver, barrier))
         return frames
 

@@ -104,7 +104,7 @@ class Reading:
     def refusal(self, frame: EventFrame, segment: Segment | None) -> Dropped | None:
         """Why a frame does not count: in its range under the range's name, elsewhere under Start's own."""
         epoch, attempt = (self.start.epoch, self.start.attempt) if segment is None else (segment.epoch, segment.attempt)
-        if frame.epoch != epoch:
+        if frame.epoch != epoch:  # mutant: old-epochs-count.frames
             return Dropped.OTHER_EPOCH
         if self.by_attempt and frame.attempt != attempt:
             return Dropped.OTHER_ATTEMPT

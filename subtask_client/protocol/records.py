@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
 from ...schemas.data import Barrier, ChannelEnded, DataRecord, RecordFrame
 from ...schemas.errors import SequenceGap, UnreadableRecord
 from ...schemas.frames import unpack
 from . import alignment
 from . import effects as do
+from .channels import Channel
 from .effects import Effect
 from .inputs import DataRead
+from .instance import Instance
 from .reading import Dropped
-
-if TYPE_CHECKING:
-    from .channels import Channel
-    from .core import SubtaskCore
-    from .running import Running
+from .running import Running
 
 
 def begin_reading(running: Running) -> list[Effect]:
@@ -27,7 +25,7 @@ def begin_reading(running: Running) -> list[Effect]:
     return [do.SeekData(u, inputs.positions[u], max(c.position for c in those)) for u, those in open_.items() if those]
 
 
-def read(core: SubtaskCore, running: Running | None, event: DataRead) -> list[Effect]:
+def read(core: Instance, running: Running | None, event: DataRead) -> list[Effect]:
     upstream, offset, record = event.upstream, event.offset, event.record
     if running is None or not running.reads_data or upstream in running.inputs.paused:
         return core.drop(Dropped.ALREADY_READ)
@@ -44,16 +42,16 @@ def read(core: SubtaskCore, running: Running | None, event: DataRead) -> list[Ef
     if refusal := channel.refusal(offset, record.sender):
         return core.drop(refusal)
     aligning = running.alignment
-    if aligning is not None and channel.sender in aligning.delivered:
+    if aligning is not None and channel.sender in aligning.delivered:  # mutant: blocked-channel-read-on
         # What counts, and is not below any position that a snapshot names: a completed checkpoint truncates the rest.
-        aligning.skipped.setdefault(upstream, offset)
+        aligning.skipped.setdefault(upstream, offset)  # mutant: highest-skipped-offset
         return core.drop(Dropped.BLOCKED)
     if (expected := channel.due(record.sender)) != record.sequence:
         return _gap(core, channel, offset, expected, record)
     return _take(core, running, channel, offset, record)
 
 
-def _take(core: SubtaskCore, running: Running, channel: Channel, offset: int, record: DataRecord) -> list[Effect]:
+def _take(core: Instance, running: Running, channel: Channel, offset: int, record: DataRecord) -> list[Effect]:
     match record:
         case RecordFrame():
             try:
@@ -86,21 +84,21 @@ def handled(running: Running) -> None:
     channel.advance(offset, frame.sender, frame.sequence)
 
 
-def follow_up(core: SubtaskCore, running: Running) -> list[Effect]:
+def follow_up(core: Instance, running: Running) -> list[Effect]:
     """What has become due between two calls into user code."""
     if running.call is not None or not running.inputs.channels or core.lost is not None:
         return []
     if not running.reads_data and not running.reading.ranges:
         return begin_reading(running) + follow_up(core, running)
-    if running.told_ended or not running.reads_data or not running.inputs.ended or running.behind_stop:
+    if running.told_ended or not running.inputs.ended or running.behind_stop:
         return []
     if core.position <= running.reading.offset:
-        return []  # the end comes behind the own Start, and in one step with what is emitted here ◆
+        return []  # the end comes behind restored ranges and the own Start, in one step with what is emitted here ◆
     running.told_ended = True
     return [running.begin_call(do.EndInputs())]
 
 
-def _gap(core: SubtaskCore, channel: Channel, offset: int, expected: int, record: DataRecord) -> list[Effect]:
+def _gap(core: Instance, channel: Channel, offset: int, expected: int, record: DataRecord) -> list[Effect]:
     gap = SequenceGap(
         f"{core.who()}: records from {channel.sender} are missing or repeated: expected sequence {expected} of its"
         f" generation {record.sender.full_generation}, but the {type(record).__name__} at offset {offset} has"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...schemas.acks import Heartbeat
 from ...schemas.data import RecordFrame
 from ...schemas.events import Start
@@ -15,10 +13,7 @@ from .inputs import HeartbeatDue
 from .outbox import Outbox
 from .outputs import Outputs
 from .reading import Reading, SequenceKey
-from .snapshots import Checkpoints
-
-if TYPE_CHECKING:
-    from .alignment import Alignment
+from .snapshots import Alignment, Checkpoints
 
 
 class Running:
@@ -47,7 +42,7 @@ class Running:
         """Records being handled: their channel and offset; None unless ``call`` is HandleRecords."""
         self.reads_data = False
         """Data partitions are read once the restored ranges of the events partition have been."""
-        self.told_ended = self.inputs.told_ended
+        self.told_ended = self.inputs.told_ended  # mutant: inputs-end-again
         """The user's object, or the one whose state it begins with, has been told that every input has ended."""
         self.call: do.UserCall | None = None
         """The user call under way; None between calls. No record is read during one."""
@@ -71,7 +66,7 @@ class Running:
     def handled_through(self, events_done: int = 0) -> int:
         """With so many events handled of the HandleEvents under way."""
         if self.handling is not None and self.handling[0] == self.reading.own_key:
-            return self.reading.handled_through + events_done
+            return self.reading.handled_through + events_done  # mutant: handled-too-early
         return self.reading.handled_through
 
     @property

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...schemas.acks import CheckpointAck
 from ...schemas.events import Start
 from ...schemas.ids import SubtaskId
-from ...schemas.state import ChannelPosition, Segment, Sender, StateHandle, state_location
+from ...schemas.state import ChannelPosition, Segment, Sender, StateHandle
 from .channels import closed
 
 _UNSETTLED_MAX = 1_024
@@ -135,7 +135,21 @@ class Checkpoints:
         return self.unsettled.pop(checkpoint_id, None) is not None
 
 
-def location_of(checkpoint_id: int, sender: Sender) -> str:
-    """Where this attempt's state is stored: nobody else ever writes it (section 7.6)."""
-    owner = f"{sender.operator}-{sender.subtask}-attempt-{sender.attempt}"
-    return state_location(checkpoint_id, sender.epoch, owner)
+Who = SubtaskId | None
+"""A channel: its sender, None for the events partition."""
+
+
+@dataclass(slots=True)
+class Alignment:
+    """A checkpoint that waits for deliveries before its snapshot."""
+
+    id: int
+    savepoint: bool
+    delivered: set[Who] = field(default_factory=set)
+    """Blocked; never all channels at once."""
+    event_position: int = 0
+    """Behind the marker, once that has been read."""
+    skipped_events: int | None = None
+    """Lowest skipped offset of the events partition."""
+    skipped: dict[str, int] = field(default_factory=dict)
+    """The same of the data partitions, by upstream operator."""

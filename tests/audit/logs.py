@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from penstock.audit import Finding, Report, audit
-from penstock.schemas.checkpoints import CheckpointPart, SubtaskSnapshot
+from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart, SubtaskSnapshot
 from penstock.schemas.codec import Record, decode, encode
 from penstock.schemas.errors import UnreadableRecord
 from penstock.schemas.ids import SubtaskId
@@ -212,3 +212,12 @@ def simulated(config: str, seed: int) -> Logs:
 def at_place(report: Report, at: At) -> list[Finding]:
     """The findings at one place."""
     return [f for f in report.findings if (f.topic, f.partition, f.offset) == (*at.partition, at.offset)]
+
+
+def acknowledged(logs: Logs) -> tuple[At, CheckpointCompleted]:
+    """Return the newest checkpoint that every subtask acknowledged while it worked."""
+    for at, header in reversed(list(logs.all(CheckpointCompleted))):
+        parts = logs.all(CheckpointPart, lambda p, n=header.checkpoint_id: p.checkpoint_id == n)  # type: ignore[misc]
+        if all(s.epoch == header.epoch and not s.finished for _, part in parts for s in part.subtasks):
+            return at, header
+    raise LookupError("no such checkpoint")

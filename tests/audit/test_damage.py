@@ -30,7 +30,7 @@ from penstock.schemas.events import CheckpointCompleted as Notice
 from penstock.schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 
-from .logs import At, Logs, at_place, simulated
+from .logs import At, Logs, acknowledged, at_place, simulated
 
 Edit = Callable[[Logs], tuple[Kind, At]]
 
@@ -43,13 +43,13 @@ class Damage(NamedTuple):
 
 
 SEEDS = {
-    "replay": ("savepoints-replay", 6),
-    "reset": ("reset2", 2),
-    "zombies": ("zombies-replay", 3),
+    "replay": ("savepoints-replay", 4),
+    "reset": ("reset2", 3),
+    "zombies": ("zombies-replay", 1),
     "data": ("pair-backlog", 13),
-    "query": ("query-1", 4),
-    "rescaled": ("rescale-savepoints", 22),
-    "shrunk": ("rescale-often", 12),
+    "query": ("query-1", 1),
+    "rescaled": ("rescale-savepoints", 439),
+    "shrunk": ("rescale-often", 58),
 }
 """Which simulated history each set of logs is."""
 
@@ -164,15 +164,6 @@ def frame_before_a_frame(logs: Logs) -> tuple[At, EventFrame, At, EventFrame]:
     raise LookupError("no two frames in a row")
 
 
-def a_completed(logs: Logs) -> tuple[At, CheckpointCompleted]:
-    """One that was acknowledged by everybody."""
-    for at, header in reversed(list(logs.all(CheckpointCompleted))):
-        parts = logs.all(CheckpointPart, lambda p, n=header.checkpoint_id: p.checkpoint_id == n)  # type: ignore[misc]
-        if all(s.epoch == header.epoch and not s.finished for _, part in parts for s in part.subtasks):
-            return at, header
-    raise LookupError("no such checkpoint")
-
-
 def its_marker(logs: Logs, n: int) -> tuple[At, TriggerCheckpoint]:
     return logs.first(TriggerCheckpoint, lambda marker: marker.checkpoint_id == n)
 
@@ -243,14 +234,14 @@ def a_frame_is_addressed_to_another_attempt(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def a_marker_is_missing(logs: Logs) -> tuple[Kind, At]:
-    at, _ = its_marker(logs, a_completed(logs)[1].checkpoint_id)
+    at, _ = its_marker(logs, acknowledged(logs)[1].checkpoint_id)
     logs.drop(at)
     return Kind.POSITION, at
 
 
 @damage("replay")
 def a_marker_names_another_sequence(logs: Logs) -> tuple[Kind, At]:
-    at, marker = its_marker(logs, a_completed(logs)[1].checkpoint_id)
+    at, marker = its_marker(logs, acknowledged(logs)[1].checkpoint_id)
     logs.change(at, sequence=marker.sequence + 1)
     return Kind.SEQUENCE, at
 
@@ -283,14 +274,14 @@ def a_marker_uses_an_id_that_nobody_reserved(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def the_end_of_a_partition_is_lost(logs: Logs) -> tuple[Kind, At]:
-    at, _ = logs.last(TriggerCheckpoint, lambda m: m.checkpoint_id == a_completed(logs)[1].checkpoint_id)
+    at, _ = logs.last(TriggerCheckpoint, lambda m: m.checkpoint_id == acknowledged(logs)[1].checkpoint_id)
     logs.cut_off(at.partition, at.offset)
     return Kind.POSITION, at
 
 
 @damage("replay")
 def a_partition_is_truncated_above_what_the_last_checkpoint_needs(logs: Logs) -> tuple[Kind, At]:
-    at, _ = its_marker(logs, a_completed(logs)[1].checkpoint_id)
+    at, _ = its_marker(logs, acknowledged(logs)[1].checkpoint_id)
     logs.truncate(at.partition, logs.end[at.partition])
     return Kind.RETENTION, At(at.partition, logs.end[at.partition])
 
@@ -370,7 +361,7 @@ def a_notice_tells_of_a_checkpoint_that_never_completed(logs: Logs) -> tuple[Kin
 @damage("replay")
 def a_notice_aborts_a_completed_checkpoint(logs: Logs) -> tuple[Kind, At]:
     at, notice = logs.last(Notice)
-    logs.put(at, CheckpointAborted(notice.epoch, notice.checkpoint_id))
+    logs.put(at, CheckpointAborted(notice.epoch, notice.checkpoint_id, "forged"))
     return Kind.NOTICE, at
 
 
@@ -429,7 +420,7 @@ def a_topic_has_been_deleted(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def a_part_is_missing(logs: Logs) -> tuple[Kind, At]:
-    at, header = a_completed(logs)
+    at, header = acknowledged(logs)
     part, _ = logs.first(CheckpointPart, lambda p: p.checkpoint_id == header.checkpoint_id)
     logs.drop(part)
     return Kind.PARTS, at
@@ -437,7 +428,7 @@ def a_part_is_missing(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def a_part_lacks_a_subtask(logs: Logs) -> tuple[Kind, At]:
-    at, header = a_completed(logs)
+    at, header = acknowledged(logs)
     part_at, part = logs.first(CheckpointPart, lambda p: p.checkpoint_id == header.checkpoint_id)
     logs.change(part_at, subtasks=part.subtasks[1:])
     return Kind.PARTS, at
@@ -535,7 +526,7 @@ def a_command_is_missing(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def a_position_is_behind_its_marker(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, _ = its_marker(logs, header.checkpoint_id)
     _, _, snapshot = logs.part_of(header.checkpoint_id, logs.subtask(at))
     position = snapshot.event_position + 1
@@ -546,7 +537,7 @@ def a_position_is_behind_its_marker(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def a_state_holds_an_event_less_than_it_should(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, marker = its_marker(logs, header.checkpoint_id)
     _, _, snapshot = logs.part_of(header.checkpoint_id, logs.subtask(at))
     logs.change_snapshot(header.checkpoint_id, logs.subtask(at), handled_through=marker.sequence - 1)
@@ -556,7 +547,7 @@ def a_state_holds_an_event_less_than_it_should(logs: Logs) -> tuple[Kind, At]:
 
 @damage("zombies")
 def a_checkpoint_was_acknowledged_in_another_generation(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, _ = its_marker(logs, header.checkpoint_id)
     logs.change_snapshot(header.checkpoint_id, logs.subtask(at), generation=77)
     return Kind.ATTEMPT, at
@@ -564,7 +555,7 @@ def a_checkpoint_was_acknowledged_in_another_generation(logs: Logs) -> tuple[Kin
 
 @damage("zombies")
 def a_checkpoint_holds_a_part_of_an_older_epoch(logs: Logs) -> tuple[Kind, At]:
-    at, header = a_completed(logs)
+    at, header = acknowledged(logs)
     subtask = logs.subtask(its_marker(logs, header.checkpoint_id)[0])
     logs.change_snapshot(header.checkpoint_id, subtask, epoch=header.epoch - 1)
     return Kind.ATTEMPT, at
@@ -572,7 +563,7 @@ def a_checkpoint_holds_a_part_of_an_older_epoch(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def an_ack_is_missing(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, _ = logs.first(CheckpointAck, lambda ack: ack.checkpoint_id == header.checkpoint_id)
     logs.drop(at)
     return Kind.ACK, at
@@ -580,7 +571,7 @@ def an_ack_is_missing(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def an_ack_is_of_another_attempt(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, ack = logs.first(CheckpointAck, lambda ack: ack.checkpoint_id == header.checkpoint_id)
     _, hello = logs.first(Hello, lambda h: h.subtask != ack.sender.subtask)
     logs.change(at, sender=replace(ack.sender, subtask=hello.subtask))
@@ -589,7 +580,7 @@ def an_ack_is_of_another_attempt(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def an_ack_says_something_else_than_its_checkpoint(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, ack = logs.first(CheckpointAck, lambda ack: ack.checkpoint_id == header.checkpoint_id)
     logs.change(at, sent_sequence=ack.sent_sequence + 5)
     return Kind.ACK, at
@@ -597,7 +588,7 @@ def an_ack_says_something_else_than_its_checkpoint(logs: Logs) -> tuple[Kind, At
 
 @damage("replay")
 def an_ack_claims_events_that_were_never_sent(logs: Logs) -> tuple[Kind, At]:
-    _, header = a_completed(logs)
+    _, header = acknowledged(logs)
     at, ack = logs.first(CheckpointAck, lambda ack: ack.checkpoint_id == header.checkpoint_id)
     logs.change_snapshot(header.checkpoint_id, ack.sender.subtask_id, sent_sequence=10_000)
     logs.change(at, sent_sequence=10_000)
@@ -606,7 +597,7 @@ def an_ack_claims_events_that_were_never_sent(logs: Logs) -> tuple[Kind, At]:
 
 @damage("replay")
 def an_ack_stands_behind_the_completion(logs: Logs) -> tuple[Kind, At]:
-    at, _header = a_completed(logs)
+    at, _header = acknowledged(logs)
     logs.change(at, acks_position=1)
     return Kind.ACK, at
 

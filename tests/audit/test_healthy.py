@@ -8,10 +8,22 @@ from functools import cache
 import pytest
 
 from penstock.audit import Report
+from penstock.audit.checkpoint_log import CheckpointLogCheck
+from penstock.audit.report import Place
 from penstock.coordinator.protocol.history import History
 from penstock.schemas.acks import CheckpointAck, OperatorEventFrame
-from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
+from penstock.schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointLogRecord,
+    CheckpointPart,
+    EpochClaimed,
+    OperatorSnapshot,
+    SubtaskSnapshot,
+    checkpoint_key,
+    key_of,
+)
 from penstock.schemas.codec import decode
+from penstock.schemas.ids import NO_CHECKPOINT
 
 from .logs import Logs, simulated
 
@@ -58,7 +70,7 @@ def test_a_checkpoint_log_may_be_compacted_up_to_any_offset(config: str, seed: i
 
 def test_the_first_claim_may_be_compacted_away_by_one_that_reserves_more_ids() -> None:
     """Its transaction had another record, so not more than one offset is missing."""
-    logs = whole("savepoints-replay", 9).copy()
+    logs = whole("savepoints-replay", 0).copy()
     log = logs.partition("checkpoints")
     claim = decode(logs.records[log][0].value)
     assert isinstance(claim, EpochClaimed) and claim.epoch == 1
@@ -74,6 +86,37 @@ def test_the_first_claim_may_be_compacted_away_by_one_that_reserves_more_ids() -
     logs.append(log, more, "epoch")
     del logs.records[log][0]
     is_healthy(logs, "the first claim is gone")
+
+
+def many_checkpoints(count: int, retained: int = 3) -> list[tuple[str, CheckpointLogRecord | None]]:
+    """The checkpoint log of one epoch: each checkpoint reserves ids, and all but the newest are discarded."""
+    claim = EpochClaimed(1, NO_CHECKPOINT, 1, 101, {}, "instance", "started")
+    keyed: list[tuple[str, CheckpointLogRecord | None]] = [(key_of(claim), claim)]
+    operators = (OperatorSnapshot("greet", 1, None, 0, 128, ()),)
+    for n in range(1, count + 1):
+        gone = (n - retained,) if n > retained else ()
+        snapshot = SubtaskSnapshot(0, 0, 1, 0, n, None, n, (), 0, 0, (), False)
+        part = CheckpointPart(n, 0, "greet", (snapshot,))
+        header = CheckpointCompleted(1, n, False, n, n, 1, operators, 0, gone, n + 100)
+        keyed += [(key_of(part), part), (key_of(header), header)]
+        keyed += [(key, None) for i in gone for key in (checkpoint_key(i), f"{checkpoint_key(i)}/0")]
+    return keyed
+
+
+@pytest.mark.parametrize("keeps_tombstones", [True, False])
+def test_compaction_may_take_away_the_records_that_reserved_the_ids_of_later_checkpoints(
+    keeps_tombstones: bool,
+) -> None:
+    keyed = many_checkpoints(250)
+    for end in range(1, len(keyed) + 1, 7):
+        newest = {key: offset for offset, (key, _) in enumerate(keyed[:end])}
+        report = Report("many")
+        check = CheckpointLogCheck(report, Place("penstock.many.checkpoints", 0))
+        for offset, (key, record) in enumerate(keyed):
+            if offset >= end or (newest[key] == offset and (keeps_tombstones or record is not None)):
+                check.read(offset, key.encode(), record)
+        check.finish()
+        assert report.healthy, f"compacted below {end}: {report}"
 
 
 @pytest.mark.parametrize(("config", "seed"), SEEDS)
@@ -117,7 +160,7 @@ def test_logs_may_be_truncated_below_what_kept_checkpoints_need(config: str, see
 
 
 def test_an_ack_and_events_that_stand_twice_are_no_damage() -> None:
-    logs = whole("savepoints-replay", 9).copy()
+    logs = whole("savepoints-replay", 0).copy()
     completed = {c.checkpoint_id for _, c in logs.all(CheckpointCompleted)}
     _, ack = logs.last(CheckpointAck, lambda a: a.checkpoint_id in completed)
     _, frame = logs.last(OperatorEventFrame)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from benchmarks import compare, plots
 from benchmarks.compare import rounded, table
 from benchmarks.figures import Figure, Goal
 
@@ -38,3 +44,23 @@ def test_what_a_run_has_not_is_a_dash() -> None:
 
 def test_numbers_have_three_digits_that_count() -> None:
     assert [rounded(value) for value in (1_234_567.0, 123.4, 12.34, 0.012345)] == ["1,230,000", "123", "12.3", "0.0123"]
+
+
+@pytest.mark.parametrize("tool", [compare.main, plots.main])
+@pytest.mark.parametrize("text", [None, "no json", '{"figures": 1}'], ids=["missing", "no-json", "no-figures"])
+def test_a_document_that_cannot_be_read_is_said_in_one_line(
+    tool: Callable[[], None],
+    text: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = tmp_path / "run.json"
+    if text is not None:
+        file.write_text(text)
+    monkeypatch.setattr(sys, "argv", ["tool", str(file)])
+    with pytest.raises(SystemExit, match="2"):
+        tool()
+    said = capsys.readouterr().err.splitlines()
+    assert f"{file} is no document of python -m benchmarks --json: " in said[-1]
+    assert not any("Traceback" in line for line in said)

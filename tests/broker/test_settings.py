@@ -1,10 +1,12 @@
 """The settings file and what may be added to it."""
 
+import stat
 from pathlib import Path
 
 import pytest
 
 from penstock.broker import EmbeddedBroker, InvalidDataPath, InvalidProperty
+from penstock.broker.node import Node
 from penstock.broker.settings import render, server_properties
 
 
@@ -39,3 +41,12 @@ def test_a_data_path_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(InvalidDataPath, match="choose another"):
         EmbeddedBroker(tmp_path / "file").start()
+
+
+def test_the_data_folder_is_for_its_user_alone(tmp_path: Path) -> None:
+    node = Node(tmp_path / "above" / "data")
+    node.create()
+    assert stat.S_IMODE(node.data_dir.stat().st_mode) == 0o700
+    (node.data_dir / "topics").chmod(0o755)  # as earlier releases left it
+    node.create()
+    assert stat.S_IMODE((node.data_dir / "topics").stat().st_mode) == 0o700

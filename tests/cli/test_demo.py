@@ -27,6 +27,7 @@ def demo(*arguments: str) -> tuple[int, dict[str, Any], str]:
     return finished.returncode, json.loads(finished.stdout), finished.stderr
 
 
+@pytest.mark.smoke
 def test_the_demo_survives_its_faults_and_is_exact() -> None:
     code, told, said = demo()
     assert (code, told["exact"]) == (0, True), said

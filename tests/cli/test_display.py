@@ -10,13 +10,14 @@ import rich.console
 
 from penstock.cli.console import Console
 from penstock.cli.display import Display
+from penstock.coordinator.status import totals_of
 from penstock.schemas.status import JobStatus, OperatorStatus, PendingStatus, SubtaskStatus
 
-SUBTASK = SubtaskStatus(0, 7, "running", "here", "closed for 3", 10, 9, 1, 4, 2, "handling event 9", 0.1)
+SUBTASK = SubtaskStatus(0, 7, "running", "here", "closed for 3", 10, 9, 1, 4, 2, "handling event 9", 0.1, 4.0)
 STATUS = JobStatus(
     "flights", "i", "running", "", 1, "r", 2, 2, 5, 1, 0.02, 1, 1, "it [b]broke[/b]", {},
     (PendingStatus(3, True, 1.5, "reader/0: its ack, since 1.2 s"),),
-    (OperatorStatus("reader", 1, "replay", (SUBTASK,)),),
+    (OperatorStatus("reader", 1, "replay", (SUBTASK,), totals_of([SUBTASK], 1)),),
 )  # fmt: skip
 
 

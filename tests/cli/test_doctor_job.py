@@ -29,7 +29,7 @@ def transport_of(
     changed = {DATA: settings or {}}
     transport.create_topics([replace(s, settings={**s.settings, **changed.get(s.name, {})}) for s in specs])
     inputs = (InputSnapshot("a", Partitioning.KEYED),) if names_inputs else ()
-    operators = (OperatorSnapshot("a", 1, None, 0), OperatorSnapshot("b", 3, None, 0, 128, inputs))
+    operators = (OperatorSnapshot("a", 1, None, 0, 128, ()), OperatorSnapshot("b", 3, None, 0, 128, inputs))
     ids = {name: info.topic_id for name, info in transport.describe_topics([s.name for s in specs]).items()}
     records: list[Keyed] = keyed(
         EpochClaimed(1, -1, 0, 100, ids, "i", "why"), CheckpointCompleted(1, 0, False, 0, 0, 0, operators, 0, (), 100)

@@ -79,3 +79,15 @@ def test_a_name_that_would_hide_a_loaded_module_is_refused(folder: Path) -> None
 def test_a_file_that_is_no_python_is_refused(folder: Path) -> None:
     with pytest.raises(UsageError, match="is no Python file"):
         load_job(str(folder))
+
+
+def test_what_a_job_function_raises_is_told_with_its_line(folder: Path) -> None:
+    file = folder / "raises.py"
+    file.write_text("def job():\n    return {}['nothing']\n")
+    with pytest.raises(UsageError, match=r"raises\.py, line 2: KeyError: 'nothing'"):
+        load_job(str(file))
+
+
+def test_a_name_that_no_file_can_have_is_refused(folder: Path) -> None:
+    with pytest.raises(UsageError, match="cannot be a job file: File name too long"):
+        load_job(f"{folder / ('x' * 300)}.py")

@@ -36,15 +36,20 @@ def view_of(told: JobStatus) -> View:
     return view
 
 
-def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
+def on_a_terminal(told: JobStatus) -> str:
+    """Return what is shown of a status."""
     console = Console()
     console.rich = rich.console.Console(
         file=io.StringIO(), force_terminal=True, width=180, height=120, color_system=None, _environ={"TERM": "xterm"}
     )
     with StatusDisplay(console) as display:
-        display.show(view_of(FULL))
+        display.show(view_of(told))
     assert isinstance(console.rich.file, io.StringIO)
-    shown = console.rich.file.getvalue()
+    return console.rich.file.getvalue()
+
+
+def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
+    shown = on_a_terminal(FULL)
     for said in (
         "flights: running, epoch 1, 40/40 subtasks, checkpoint 5 (35 ms)",
         "checkpoint 6, 1.5 s old, waits for reader/0 [red](slow)[/red]",
@@ -54,6 +59,13 @@ def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
         assert said in shown, said
     row, *_ = [line for line in shown.splitlines() if "safe after 80 ms" in line]
     assert row.count("█") == 28, "from 10 ms to 80 ms of 100 ms, in 40 characters"
+
+
+def test_a_subtask_that_no_status_names_shows_no_time() -> None:
+    """While a job is rolled back its status names no subtasks; its rows stay."""
+    shown = on_a_terminal(status(state="failing-over", operators=(operator(parallelism=2),)))
+    assert "reader/1" in shown and "absent" in shown
+    assert "-1000 ms" not in shown
 
 
 def test_without_a_terminal_a_line_tells_each_thing_that_happens_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.cli import connect
+from penstock.cli.console import Console
+from penstock.cli.display import headline, renderable, subtask_table
 from penstock.cli.exits import MEANINGS, Exit
+from penstock.transport.memory import MemoryBroker, MemoryTransport
+from tests.dashboard.statuses import operator, status, subtask
 
 from .conftest import Cli
 
@@ -114,3 +123,90 @@ def test_an_interrupt_has_a_code_of_its_own(cli: Cli, monkeypatch: pytest.Monkey
     told = cli("jobs")
     assert told.code == Exit.INTERRUPTED
     assert told.err == "penstock: interrupted\n"
+
+
+@pytest.mark.parametrize("command", ["run", "coordinator"])
+def test_options_that_contradict_one_another_are_refused_before_a_broker_is_started(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setattr("penstock.cli.connect.start_detached", lambda **_: pytest.fail("a broker was started"))
+    ran = cli(command, "job.py", "--fresh", "--from-checkpoint", "3")
+    assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
+    assert "--fresh, --from-checkpoint and --from-savepoint contradict one another" in ran.err
+    ran = cli(command, "job.py", "--fresh", "--resume")
+    assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
+    assert "--fresh and --resume contradict one another" in ran.err
+
+
+@pytest.mark.parametrize("command", ["run", "coordinator"])
+def test_resuming_a_job_that_the_broker_does_not_have_is_refused_before_spark_is_started(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    transport = MemoryTransport(MemoryBroker())
+    where = SimpleNamespace(bootstrap="in memory", client_settings={}, transport=lambda: transport)
+    for module in ("run_job", "coordinator"):
+        monkeypatch.setattr(f"penstock.cli.{module}.connection", lambda *_, **__: where)
+    monkeypatch.setattr("penstock.cli.watching.local_session", lambda *_, **__: pytest.fail("Spark was started"))
+    file = tmp_path / "resumed.py"
+    file.write_text(
+        "import penstock\njob = penstock.Job('j')\njob.operator('a', subtask=penstock.Subtask, parallelism=1)\n"
+    )
+    ran = cli(command, file, "--resume")
+    assert (ran.code, ran.err.count("\n")) == (Exit.FAILED, 1)
+    assert "job j cannot resume: its checkpoint log penstock.j.checkpoints is missing" in ran.err
+
+
+def test_a_setting_of_another_type_is_one_line_and_code_2(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "numbered.py"
+    file.write_text(
+        "import penstock\njob = penstock.Job('j', state_storage=7)\n"
+        "job.operator('a', subtask=penstock.Subtask, parallelism=1, codec='bytes')\n"
+    )
+    ran = cli("plan", file)
+    assert (ran.code, ran.err.count("\n")) == (Exit.USAGE, 1)
+    assert "state_storage of job 'j' must be a URL" in ran.err
+
+
+def test_an_output_that_nobody_reads_any_more_is_no_error(tmp_path: Path) -> None:
+    """As in ``penstock plan FILE | head -1``."""
+    file = tmp_path / "planned.py"
+    file.write_text(
+        "import penstock\njob = penstock.Job('j')\njob.operator('a', subtask=penstock.Subtask, parallelism=1)\n"
+    )
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        ran = subprocess.run(
+            [sys.executable, "-m", "penstock.cli", "plan", file],
+            stdout=writes, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writes)
+    assert (ran.returncode, ran.stderr) == (Exit.DONE, "")
+
+
+ESCAPES = "\x1b]0;pwned \x1b[2J\x9b31m\u202e"
+SHOWN = r"\x1b]0;pwned \x1b[2J\x9b31m\u202e"
+
+
+def test_control_characters_of_others_are_shown_and_not_sent(
+    cli: Cli, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "steers.py"
+    file.write_text(f"raise ValueError({ESCAPES!r})\n")
+    ran = cli("plan", file)
+    assert ran.code == Exit.USAGE
+    assert SHOWN in ran.err
+    assert not set(ran.err) & set(ESCAPES.replace(" ", "")) - set(SHOWN)
+    console = Console()
+    console.rich.width = 500
+    now = status(operators=(operator(subtask(0, step=ESCAPES), name=ESCAPES),), cause=ESCAPES, job=ESCAPES)
+    for what in (ESCAPES, headline(now), subtask_table(now), renderable(now, [ESCAPES])):
+        console.show(what)
+        printed = capsys.readouterr().out
+        assert SHOWN[:12] in printed  # a table may cut it off
+        assert "\x1b" not in printed and "\x9b" not in printed and "\u202e" not in printed
+    console.data({"cause": ESCAPES})
+    printed = capsys.readouterr().out
+    assert json.loads(printed) == {"cause": ESCAPES}
+    assert "\x9b" not in printed and "\u202e" not in printed

@@ -23,7 +23,9 @@ OUTAGE_S = 6.0
 SIGKILLED = 137
 
 
-@pytest.mark.parametrize(("end", "code"), [("kill", SIGKILLED), ("stop", Exit.INTERRUPTED)])
+@pytest.mark.parametrize(
+    ("end", "code"), [pytest.param("kill", SIGKILLED, marks=pytest.mark.smoke), ("stop", Exit.INTERRUPTED)]
+)
 @each_round
 def test_a_coordinator_container_that_is_killed_or_stopped_is_replaced_and_the_result_is_exact(
     start_run: StartRun, round_: int, end: str, code: int

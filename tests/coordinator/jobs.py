@@ -119,7 +119,7 @@ class Coordinator(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.plan.note("notify_checkpoint_complete", checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         self.plan.note("notify_checkpoint_aborted", checkpoint_id)
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
@@ -131,7 +131,8 @@ class Coordinator(OperatorCoordinator):
 
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         with self.plan.changed:
-            self.plan.gateways[subtask] = gateway
+            if self.plan.coordinator is self:  # one that has been replaced may be told so later
+                self.plan.gateways[subtask] = gateway
         self.plan.note("execution_attempt_ready", subtask, attempt)
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
@@ -182,6 +183,7 @@ def make_job(
     checkpoint: dict[str, Any] | None = None,
     restart: RestartStrategy | None = None,
     state_storage: str | None = None,
+    handler: type[Handler] = Handler,
     **operator: Any,
 ) -> penstock.Job:
     """One operator ``op``; everything is quick, and failovers are cheap."""
@@ -194,7 +196,7 @@ def make_job(
         state_storage=state_storage,
     )
     job.operator(
-        "op", coordinator=lambda: Coordinator(plan), subtask=lambda: Handler(plan), parallelism=parallelism, **operator
+        "op", coordinator=lambda: Coordinator(plan), subtask=lambda: handler(plan), parallelism=parallelism, **operator
     )
     return job
 
@@ -219,7 +221,12 @@ def wait_checkpoint(running: LocalJob, plan: Plan) -> int:
     """A checkpoint that was triggered from now on has completed; returns its id."""
     with plan.changed:
         triggered = max((call[1] for call in plan.calls if call[0] == "checkpoint_coordinator"), default=0)
-    done = lambda: [c[1] for c in plan.calls if c[0] == "notify_checkpoint_complete" and c[1] > triggered]  # noqa: E731
+
+    def done() -> list[int]:
+        """Of those that this plan's coordinator has taken part in: a restore notifies of an earlier one."""
+        taken = {call[1] for call in plan.calls if call[0] == "checkpoint_coordinator"}
+        return [c[1] for c in plan.calls if c[0] == "notify_checkpoint_complete" and c[1] > triggered and c[1] in taken]
+
     return int(plan.wait_for(done, f"a checkpoint above {triggered}")[0])
 
 

@@ -16,7 +16,7 @@ from penstock.schemas.settings import RestartStrategy
 from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
 from penstock.transport.ports import LogRecord, OnOutcome, Partition
 
-from .jobs import Plan, epoch_of, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
+from .jobs import PATIENCE_S, Plan, epoch_of, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
 
 
 class CheckpointsMeanwhile(MemoryTransport):
@@ -142,16 +142,16 @@ def test_a_host_may_leave_while_the_broker_is_away() -> None:
 @pytest.mark.parametrize("raised", [asyncio.CancelledError(), SystemExit(3), GeneratorExit()])
 def test_whatever_user_code_raises_is_a_global_failover(raised: BaseException) -> None:
     """``sys.exit()`` in a callback, or an await that was cancelled, must not end the coordinator silently."""
-    plan, times = Plan(), [2]
+    plan, has_raised = Plan(), threading.Event()
 
     def boom(*_: object) -> None:
-        if times[0]:
-            times[0] -= 1
-            raise raised
+        plan.does.clear()
+        has_raised.set()
+        raise raised
 
     plan.does["notify_checkpoint_complete"] = boom
     with run(make_job(plan)) as running:
-        wait_until(lambda: times[0] == 1, "the first")
+        assert has_raised.wait(PATIENCE_S)
         wait_status(running, lambda s: s.epoch == 2 and s.state == "running")
         plan.wait_gateways(0)
         assert plan.coordinator is not None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -79,6 +81,51 @@ class RefusingTransport(MemoryTransport):
         return RefusedWriter(self.broker, self.broker.now_ms)
 
 
+class SlowWriter(MemoryWriter):
+    """While told to, its broker answers nothing that is for an events partition; behind it, all at once."""
+
+    slow = threading.Event()
+    kept: ClassVar[list[Callable[[], None]]] = []
+
+    def append(
+        self, partition: Partition, value: bytes, key: bytes | None = None, on_outcome: OnOutcome | None = None
+    ) -> None:
+        append = partial(super().append, partition, value, key, on_outcome)
+        if self.slow.is_set() and partition.topic.endswith(".events"):
+            self.kept.append(append)
+        else:
+            append()
+
+    @classmethod
+    def go_on(cls) -> None:
+        cls.slow.clear()
+        while cls.kept:
+            cls.kept.pop(0)()
+
+
+class SlowTransport(MemoryTransport):
+    def writer(self) -> MemoryWriter:
+        return SlowWriter(self.broker, self.broker.now_ms)
+
+
+def test_an_event_that_the_broker_has_not_taken_makes_nobody_look_stuck() -> None:
+    """Section 8 ◆: while the coordinator's appends have no outcome its log time stands still."""
+    plan, failed = Plan(), threading.Event()
+    plan.does["execution_attempt_failed"] = lambda *_: failed.set()
+    job = make_job(plan, event_ack_timeout=0.1)
+    job.heartbeat_interval, job.heartbeat_timeout = 0.02, 0.1
+    SlowWriter.slow.clear()
+    with run(job, SlowTransport(MemoryBroker())) as running:
+        plan.wait_gateways(0)
+        SlowWriter.slow.set()
+        plan.gateways[0].send_event(b"on its way")
+        wait_until(lambda: SlowWriter.kept, "the event to be appended")
+        assert not failed.wait(1.0), plan.calls  # ten times what a stuck attempt is given
+        SlowWriter.go_on()
+        plan.wait_handled(b"on its way")
+        wait_recovered(running, plan)
+
+
 def test_a_coordinator_that_may_not_write_heartbeats_ends_with_the_reason() -> None:
     """Nobody else writes either: the log's time stands still, and a wait that is measured by it would never end."""
     job = make_job(Plan())
@@ -129,7 +176,7 @@ def test_the_runner_is_asked_to_end_the_task_of_a_silent_attempt() -> None:
     with running:
         running.client.announce_run(running.run_id)
         writer = running.transport.writer()
-        hello = Hello("op", 0, running.run_id, "nonce", "the task", "host")
+        hello = Hello("op", 0, running.run_id, "nonce", "the task", "host", {"op": 1}, 1)
         writer.append(Partition(job.settings.topics.acks, 0), encode(hello))
         assert told.wait(PATIENCE_S)
         assert killed == [(SubtaskId("op", 0), "the task")]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.client import STATUS_LOOK_BACK, JobClient, list_jobs, statuses
+from penstock.coordinator.client import LISTEN_OPEN_S, STATUS_LOOK_BACK, JobClient, list_jobs, statuses
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
@@ -45,13 +45,26 @@ def test_what_a_coordinator_that_was_frozen_says_behind_its_successor_is_not_the
     with started(plan) as running:
         status = wait_status(running, lambda s: s.epoch == 1)
         writer = running.transport.writer()
-        for epoch, state in ((8, "running"), (7, "left")):
-            late = replace(status, epoch=epoch, state=state, at_ms=status.at_ms + 60_000)
-            writer.append(Partition(running.settings.topics.status, 0), encode(late))
+        late = replace(status, epoch=0, state="left", at_ms=status.at_ms + 60_000)
+        writer.append(Partition(running.settings.topics.status, 0), encode(late))
         writer.close()
         newest = running.client.status()
         assert newest is not None
-        assert (newest.epoch, newest.state) == (8, "running")
+        assert newest.epoch == 1 and newest.state != "left"
+
+
+def test_a_status_of_an_epoch_that_the_checkpoint_log_does_not_know_is_forged() -> None:
+    """Section 4.2: it is of another incarnation, or of somebody who may write to the topic."""
+    plan = Plan()
+    with started(plan) as running:
+        status = wait_status(running, lambda s: s.epoch == 1 and s.state == "running")
+        writer = running.transport.writer()
+        forged = replace(status, epoch=10**12, state="stopped", at_ms=status.at_ms + 60_000)
+        writer.append(Partition(running.settings.topics.status, 0), encode(forged))
+        writer.close()
+        newest = running.client.status()
+        assert newest is not None
+        assert (newest.epoch, newest.state) == (1, "running")
 
 
 def test_a_run_of_another_parallelism_is_refused_while_a_coordinator_is_at_work_that_would_send_it_away() -> None:
@@ -250,6 +263,51 @@ def test_a_job_whose_tasks_write_is_not_purged_though_its_coordinator_says_nothi
         with pytest.raises(JobRefused, match=f"somebody writes to {topics.acks}: job job has tasks that run"):
             JobClient(transport, "job").purge()
         assert running.client.exists()
+
+
+def test_a_running_job_is_not_purged_though_a_forged_status_says_that_it_has_stopped() -> None:
+    """Section 3.2: the status is of an epoch that the checkpoint log does not know."""
+    plan = Plan()
+    with started(plan) as running:
+        now = wait_status(running, lambda s: s.state == "running")
+        tell(running.transport, replace(now, epoch=now.epoch + 1_000, state="stopped"))
+        assert running.client.running()
+        with pytest.raises(JobRefused, match="job job is running: stop it first"):
+            running.client.purge()
+        assert running.client.exists()
+
+
+def test_purge_listens_for_longer_where_the_checkpoint_log_does_not_say_that_the_job_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 3."""
+    listened: list[float] = []
+    monkeypatch.setattr(JobClient, "_require_silent", lambda *arguments: listened.append(arguments[-1]))
+    plan = Plan()
+    with started(plan) as running:
+        now = wait_status(running, lambda s: s.state == "running")
+        running.crash_coordinator()
+        tell(running.transport, replace(now, state="stopped"))
+        assert running.client.ended() is None
+        running.client.purge()
+    assert listened == [LISTEN_OPEN_S]
+
+
+@pytest.mark.parametrize("ask", ["savepoint", "stop", "request"])
+def test_a_job_that_has_stopped_is_asked_nothing(ask: str) -> None:
+    """Section 8: no coordinator would answer, and a command in the log would be executed at the next start."""
+    plan = Plan()
+    with started(plan) as running:
+        plan.wait_gateways(0)
+        assert running.client.stop(timeout_s=PATIENCE_S).accepted
+        running.wait(PATIENCE_S)
+        ended = wait_until(running.client.ended, "the last status")
+        assert ended is not None and ended.state == "stopped"
+        end = running.transport.offsets([Partition(running.settings.topics.acks, 0)])
+        arguments = ("op", b"payload") if ask == "request" else ()
+        with pytest.raises(JobError, match="job job is stopped: no coordinator would answer"):
+            getattr(running.client, ask)(*arguments)
+        assert running.transport.offsets(list(end)) == end
 
 
 def test_a_purged_job_starts_anew() -> None:

@@ -59,7 +59,9 @@ def complete(log: FencedLog, history: History, n: int) -> None:
         )
         for i in range(2)
     ]
-    header = CheckpointCompleted(1, n, False, n, n, 2, (OperatorSnapshot("op", 2, None, n),), n, tuple(gone), n + 100)
+    header = CheckpointCompleted(
+        1, n, False, n, n, 2, (OperatorSnapshot("op", 2, None, n, 128, ()),), n, tuple(gone), n + 100
+    )
     commit(log, history, [*keyed(*parts, header), *history.discards(gone, n)])
 
 

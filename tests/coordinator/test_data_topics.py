@@ -103,12 +103,14 @@ class Coordinated:
         wait_until(lambda: [c for c in self.committed(EpochClaimed) if c.epoch == epoch], f"epoch {epoch}")
 
     def begin_run(self, run: str = "run-1") -> None:
+        wait_until(lambda: self.runtime.began, "the coordinator's claim: before it there is no topic")
         self.write(RunStarted(run, "here"))
         self.hello_all(run)
 
     def hello(self, subtask: SubtaskId, run: str = "run-1") -> Start:
         """Its Start."""
-        offset = self.write(Hello(*subtask, run, f"nonce-{threading.get_ident()}", f"task-{subtask}", "here"))
+        nonce, layout = f"nonce-{threading.get_ident()}", dict(self.settings.parallelism)
+        offset = self.write(Hello(*subtask, run, nonce, f"task-{subtask}", "here", layout, 1))
         return self.start_of(subtask, lambda start: start.attempt == offset)
 
     def start_of(self, subtask: SubtaskId, which: Callable[[Start], bool]) -> Start:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -12,10 +15,10 @@ from penstock.coordinator.client import JobClient
 from penstock.coordinator.following import Heard
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import BrokerUnreachable, TopicMissing, WrittenByNewer
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import JobStatus, PendingStatus
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import LogRecord, OffsetRange, Partition
-from tests.dashboard.statuses import status
+from tests.dashboard.statuses import checkpoint, operator, status, subtask
 
 from .jobs import Plan, make_job
 
@@ -154,3 +157,23 @@ def test_a_newer_release_that_tells_the_status_is_an_error_until_another_does(
                 follower.poll(0.0)
         tell(transport, status(9))
         assert [each.status for each in follower.poll(0.0)] == [status(9)]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"last_duration_s": math.nan},
+        {"operators": (operator(subtask(0, silent_s=math.inf)),)},
+        {"pending": (PendingStatus(5, False, math.nan, "reader/0"),)},
+        {"at_ms": 10**18},
+        {"checkpoints": (checkpoint(5, triggered_at_ms=10**18),)},
+    ],
+)
+def test_a_status_with_times_that_are_none_is_passed_over(
+    transport: Transport, client: JobClient, changes: dict[str, Any]
+) -> None:
+    """The dashboard could not show it, nor JSON hold it."""
+    tell(transport, status(1), replace(status(2), **changes))
+    assert client.status() == status(1)
+    with client.follow() as follower:
+        assert [each.status for each in follower.poll(1.0)] == [status(1)]

@@ -226,7 +226,7 @@ def test_futures_settle_however_the_coordinator_ends(how: str) -> None:
 def hello(running: LocalJob) -> None:
     """An instance that says Hello and nothing more."""
     writer = running.transport.writer()
-    record = Hello("op", 0, running.run_id, "nonce", "task", "host")
+    record = Hello("op", 0, running.run_id, "nonce", "task", "host", {"op": 1}, 1)
     writer.append(Partition(running.settings.topics.acks, 0), encode(record))
     writer.close()
 

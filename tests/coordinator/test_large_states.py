@@ -116,6 +116,29 @@ def test_a_state_that_is_gone_is_a_clear_error_that_names_the_way_out(url: str) 
     assert again.names() == []
 
 
+@pytest.mark.parametrize(
+    ("damaged", "why"),
+    [
+        (lambda data: data[:400], r"has 400 bytes and should have 20000\d"),
+        (lambda data: b"x" + data[1:], r"has the checksum \d+ and should have \d+"),
+    ],
+    ids=["cut short", "another byte"],
+)
+def test_a_damaged_state_of_a_coordinator_is_not_restored(
+    url: str, damaged: Callable[[bytes], bytes], why: str
+) -> None:
+    """Section 7.6: size and checksum are those of what was stored."""
+    plan = large_plan()
+    with run(job(plan, url)) as running:
+        wait_checkpoint(running, plan)
+    states = storage(url, running)
+    for location in named(running):
+        states.put(location, damaged(states.get(location)))
+    again = run(job(Plan(), url), running.transport, subtasks=False)
+    with again, pytest.raises(StateError, match=rf"cannot be restored.*{why}.*--from-checkpoint"):
+        again.wait(PATIENCE_S)
+
+
 def test_a_coordinator_that_does_not_see_the_states_fences_nobody(url: str, tmp_path: Path) -> None:
     """As one on another machine, whose state_storage is a folder of that machine."""
     plan = large_plan()

@@ -102,29 +102,53 @@ def test_whatever_else_is_posted_ends_the_pause_for_busy_senders(monkeypatch: py
     assert isinstance(tick, Tick)
 
 
-def test_a_reader_that_is_too_far_ahead_waits_for_room() -> None:
-    """G7: no buffer grows without a bound."""
+def test_what_is_posted_overtakes_what_was_read() -> None:
+    """Section 6: a slow coordinator has many records waiting, and none may delay its checkpoint future."""
     mailbox = Mailbox()
-    mailbox.post_all([Tick()] * 3, backlog_max=2)
+    mailbox.post_reads([("first", 1), ("second", 1)])  # type: ignore[list-item]
+    assert mailbox.take(None) == [], "it does not wait: there is a read"
+    assert mailbox.next_read() == "first"
+    mailbox.post(StateCompleted("op", 1, b""))
+    assert mailbox.next_read() is None
+    assert [type(item) for item in mailbox.take(None)] == [StateCompleted]
+    mailbox.post(Tick())
+    assert mailbox.next_read(overtaken=False) == "second", "one may be taken nevertheless, so that reads go on"
+    assert mailbox.next_read(overtaken=False) is None
+
+
+def test_a_taker_that_wants_no_reads_does_not_wake_for_one() -> None:
+    """Section 7.2: while too much is withheld nothing is read, and nothing turns in vain."""
+    mailbox = Mailbox()
+    mailbox.post_reads([(Tick(), 1)])
+    threading.Timer(0.01, mailbox.post_reads, ([(Tick(), 1)],)).start()
+    threading.Timer(0.05, mailbox.post, (StateCompleted("op", 1, b""),)).start()
+    assert [type(item) for item in mailbox.take(time.monotonic() + PATIENCE_S, reads=False)] == [StateCompleted]
+
+
+@pytest.mark.parametrize(("bounds", "size"), [((2, 1_000), 0), ((1_000, 2), 1)])
+def test_a_reader_that_is_too_far_ahead_waits_for_room(bounds: tuple[int, int], size: int) -> None:
+    """G7: no buffer grows without a bound, in records and in bytes."""
+    mailbox = Mailbox(*bounds)
+    mailbox.post_reads([(Tick(), size)] * 2)
     posted = threading.Event()
 
     def post() -> None:
-        mailbox.post_all([Tick()], backlog_max=2)
+        mailbox.post_reads([(Tick(), size)])
         posted.set()
 
     thread = threading.Thread(target=post)
     thread.start()
     assert not posted.wait(0.02)
-    mailbox.take(None)
+    mailbox.next_read()
     assert posted.wait(PATIENCE_S)
     thread.join(PATIENCE_S)
 
 
 def test_closing_lets_a_waiting_reader_go() -> None:
     """The end of an instance hangs on nobody."""
-    mailbox = Mailbox()
-    mailbox.post_all([Tick()] * 3, backlog_max=2)
-    thread = threading.Thread(target=mailbox.post_all, args=([Tick()], 2))
+    mailbox = Mailbox(reads_max=2)
+    mailbox.post_reads([(Tick(), 0)] * 3)
+    thread = threading.Thread(target=mailbox.post_reads, args=([(Tick(), 0)],))
     thread.start()
     mailbox.close()
     thread.join(PATIENCE_S)
@@ -138,17 +162,19 @@ def test_once_closed_it_keeps_nothing() -> None:
     mailbox.close()
     assert [mailbox.send(to, b"x"), mailbox.send(to, b"y")] == [0, 1]
     mailbox.post(lambda: None)
-    mailbox.post_all([lambda: None], 0)
+    mailbox.post_reads([(lambda: None, 0)])
+    assert mailbox.next_read() is None
     assert mailbox.load("op").unsent == 0
     assert mailbox.take(0.0) == []
 
 
-def send_until_interrupted(mailbox: Mailbox, to: Ledger) -> None:
+def send_until_interrupted(mailbox: Mailbox, to: Ledger, after_s: float) -> None:
+    signal.setitimer(signal.ITIMER_REAL, after_s)
     while True:
         mailbox.send(to, b"x")
 
 
-def test_an_interrupt_of_who_sends_leaves_nothing_locked_and_no_event_between() -> None:
+def test_an_interrupted_send_leaves_nothing_locked_and_counts_each_event() -> None:
     """Ctrl-C in a driver whose main thread sends. The moments are many: it comes a hundred times."""
     mailbox = Mailbox()
     to, taken = ledger(mailbox), 0
@@ -159,9 +185,8 @@ def test_an_interrupt_of_who_sends_leaves_nothing_locked_and_no_event_between() 
     before = signal.signal(signal.SIGALRM, interrupt)
     try:
         for n in range(100):
-            signal.setitimer(signal.ITIMER_REAL, 0.001 + n * 1e-5)
             with pytest.raises(KeyboardInterrupt):
-                send_until_interrupted(mailbox, to)
+                send_until_interrupted(mailbox, to, 0.001 + n * 1e-5)
             assert not mailbox._lock.locked()
             taken += sum(len(item.events) for item in mailbox.take(0.0) if isinstance(item, Sent))
             assert taken == to.promised

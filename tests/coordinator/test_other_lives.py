@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.coordinator.other_lives import LOOK_INTERVAL_S, OtherLives
+from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import AcksRecord, CoordinatorHeartbeat, Finished
+from penstock.schemas.checkpoints import EpochClaimed
 from penstock.schemas.codec import encode
 from penstock.schemas.state import Sender
-from penstock.transport.ports import Partition
+from penstock.schemas.topics import TopicSpec
+from penstock.transport import MemoryBroker, MemoryTransport
+from penstock.transport.ports import LogRecord, Partition
 
 from .jobs import Plan, epoch_of, make_job, run, wait_checkpoint, wait_status
 
@@ -31,3 +36,49 @@ def test_whoever_was_frozen_while_the_job_was_purged_does_not_end_the_one_that_h
         wait_status(running, lambda s: s.dropped.get("unreadable") == 2)
         wait_checkpoint(running, plan)
         assert epoch_of(running) == 1
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Counted(MemoryTransport):
+    looks = 0
+
+    def read_all(self, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:
+        self.looks += 1
+        return list(super().read_all(partition, timeout_s))
+
+
+def heartbeat(offset: int, epoch: int) -> AckRead:
+    return AckRead(offset, 0, CoordinatorHeartbeat(epoch, "who was frozen"))
+
+
+def test_the_log_is_looked_at_once_an_interval_however_many_epochs_are_named() -> None:
+    """Section 4: whoever writes rising epochs keeps no coordinator from its work."""
+    transport, clock = Counted(MemoryBroker()), Clock()
+    transport.create_topics([TopicSpec("log", 1)])
+    lives = OtherLives("job", transport, Partition("log", 0), clock)
+    assert all(lives.without(heartbeat(at, 10 + at), 1).record is None for at in range(400))
+    assert transport.looks == 1
+    clock.now += LOOK_INTERVAL_S
+    assert lives.without(heartbeat(400, 10), 1).record is None  # known by now
+    assert transport.looks == 1
+    assert lives.without(heartbeat(401, 1_000), 1).record is None
+    assert transport.looks == 2
+
+
+def test_a_successor_is_found_an_interval_after_a_stranger() -> None:
+    """Section 4: its next heartbeat tells."""
+    transport, clock = Counted(MemoryBroker()), Clock()
+    transport.create_topics([TopicSpec("log", 1)])
+    lives = OtherLives("job", transport, Partition("log", 0), clock)
+    assert lives.without(heartbeat(0, 10), 1).record is None
+    claim = EpochClaimed(11, -1, 1, 100, {}, "its successor", "started")
+    transport.writer().append(Partition("log", 0), encode(claim), b"epoch")
+    assert lives.without(heartbeat(1, 11), 1).record is None
+    clock.now += LOOK_INTERVAL_S
+    assert lives.without(heartbeat(2, 11), 1).record is not None

@@ -73,6 +73,7 @@ def test_a_callback_that_raises_is_a_global_failover_and_the_job_goes_on(callbac
         plan.wait_for(lambda: plan.raises[callback] == 0, f"{callback} to raise")
         status = wait_status(running, lambda s: s.epoch >= 2 and s.state == "running")
         assert status.failovers_global >= 1
+        assert f"coordinator of op raised in {callback}: Boom: in {callback}" in status.last_failure
         wait_recovered(running, plan)
         assert plan.count("start") == (2 if callback == "start" else 1)  # again where it had raised
 
@@ -85,6 +86,16 @@ def test_the_status_names_callback_and_error() -> None:
         status = wait_status(running, lambda s: s.failovers_global > 0)
         assert "coordinator of op raised" in status.last_failure
         assert "Boom: in handle_event_from_operator" in status.last_failure
+
+
+def test_a_start_that_raises_behind_a_reset_is_named() -> None:
+    """G5: the reset calls start once more, where it had raised."""
+    plan = Plan()
+    plan.raises["start"] = 2
+    with run(make_job(plan)) as running:
+        status = wait_status(running, lambda s: s.epoch >= 3 and s.state == "running")
+        assert "coordinator of op raised in start: Boom: in start" in status.last_failure
+        wait_recovered(running, plan)
 
 
 def test_past_the_budget_the_job_fails_with_the_cause() -> None:
@@ -188,7 +199,7 @@ def test_only_the_first_fail_job_counts_until_the_reset() -> None:
         assert status.failovers_global == 1
         assert "first" in status.last_failure
         wait_checkpoint(running, plan)
-        context.fail_job("third")
+        plan.coordinator.context.fail_job("third")
         assert "third" in wait_status(running, lambda s: s.epoch == 3).last_failure
 
 
@@ -203,3 +214,30 @@ def test_a_factory_that_makes_something_else_is_a_clear_error() -> None:
         pytest.raises(Exception, match=r"must be a penstock\.OperatorCoordinator.*returned object"),
     ):
         running.wait(PATIENCE_S)
+
+
+def test_what_a_thread_does_through_the_context_of_an_epoch_that_is_over_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """R96: a thread that was begun before a reset acts on nothing behind it."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        plan.wait_gateways(0)
+        assert plan.coordinator is not None
+        old = plan.coordinator.context
+        old.fail_job("told to")
+        plan.wait_call("reset_to_checkpoint")
+        wait_recovered(running, plan)
+        epoch = epoch_of(running)
+        ran: list[str] = []
+        old.fail_job("late")
+        old.run_in_coordinator(lambda: ran.append("run_in_coordinator"))
+        old.call_later(0.0, lambda: ran.append("call_later"))
+        old.call_async(lambda: ran.append("call_async"), lambda *_: ran.append("on_result"))
+        old.on_writable(0, lambda: ran.append("on_writable"))
+        new = threading.Event()
+        plan.coordinator.context.run_in_coordinator(new.set)
+        assert new.wait(PATIENCE_S)
+        wait_recovered(running, plan, b"later")
+        assert (ran, epoch_of(running), old.epoch) == ([], epoch, epoch - 1)
+    assert caplog.text.count("is dropped: the coordinator has been rolled back") == 1

@@ -62,7 +62,7 @@ def test_what_a_coordinator_raises_may_be_long_and_no_unicode() -> None:
         wait_until(lambda: not texts, "both errors")
         wait_recovered(running, plan)
         status = wait_status(running, lambda s: s.epoch == 3)
-        assert status.last_failure.startswith("coordinator of op raised in Complete: ValueError: xxx")
+        assert status.last_failure.startswith("coordinator of op raised in notify_checkpoint_complete: ValueError: xxx")
         assert plan.count("start") == 1, "a global failover, not another instance"
 
 

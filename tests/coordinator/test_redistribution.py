@@ -233,7 +233,7 @@ def test_thousands_of_stored_states_are_read_and_stored_several_at_once_and_keep
 
     storage: Any = Storage()
     redistribution = Redistribution(settings, {"op": CoordinatorSpec(None, JSON, JSON, None)}, storage, "me")
-    handles = tuple(StateHandle(3, location=str(number)) for number in range(40))
+    handles = tuple(StateHandle.stored(str(number), JSON.encode([number])) for number in range(40))
     dealt = redistribution.perform(Redistribute(7, 101, 2, (StatesToDeal("op", handles, 30),))).states["op"]
     found = [JSON.decode(storage.stored[handle.location]) for handle in dealt if handle is not None and handle.location]
     assert len(found) == 30 and [number for each in found for number in each] == list(range(40))

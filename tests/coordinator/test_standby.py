@@ -18,7 +18,7 @@ from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.standby import StandbyService, Standing
 from penstock.schemas.acks import AcksRecord, Command, CommandKind, CoordinatorHeartbeat
 from penstock.schemas.checkpoints import JobFinished
-from penstock.schemas.codec import Record, decode, encode
+from penstock.schemas.codec import MARKER, Record, decode, encode
 from penstock.schemas.errors import BrokerUnreachable, JobRefused, TopicMissing
 from penstock.schemas.status import BatchOutcome, JobStatus
 from penstock.spark_integration.streaming.planner import Planner
@@ -379,15 +379,15 @@ def test_a_topic_that_a_broker_does_not_know_for_a_moment_ends_nobody(
         hosts.wait_active(1)
 
 
-@pytest.mark.damages_logs("garbage in the checkpoint log")
+@pytest.mark.damages_logs("a record of a newer release in the checkpoint log")
 def test_what_would_be_refused_is_refused_when_it_begins_to_stand_by(hosts: Hosts) -> None:
     hosts.start()
     hosts.wait_active(0)
     writer = hosts.running.transport.writer()
-    writer.append(Partition(hosts.running.settings.topics.checkpoints, 0), b"nobody's", b"key")
+    writer.append(Partition(hosts.running.settings.topics.checkpoints, 0), MARKER + b"newer-v9", b"key")
     writer.close()
     hosts.start()
-    with pytest.raises(JobRefused, match="cannot be read"):
+    with pytest.raises(JobRefused, match="written by a newer"):
         hosts.made[1].wait(PATIENCE_S)
     assert hosts.active() == [0]
 

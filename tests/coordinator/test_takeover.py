@@ -13,8 +13,16 @@ from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
-from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished, JobOutcome, key_of
-from penstock.schemas.codec import decode, encode
+from penstock.schemas.acks import CoordinatorHeartbeat
+from penstock.schemas.checkpoints import (
+    CheckpointCompleted,
+    EpochClaimed,
+    JobFinished,
+    JobOutcome,
+    RunClaimed,
+    key_of,
+)
+from penstock.schemas.codec import MARKER, decode, encode
 from penstock.schemas.errors import CoordinatorClosed, JobHasFinished, JobRefused, PositionUnavailable
 from penstock.schemas.status import JobStatus
 from penstock.testing.local import LocalJob
@@ -262,29 +270,46 @@ def test_a_start_that_is_refused_does_not_fence_the_coordinator_at_work() -> Non
         assert wait_status(running, lambda s: s.state == "running").epoch == 1
 
 
-@pytest.mark.parametrize(
-    "value", [b"garbage", encode(JobStatus("j", "", "", "", 0, "", 0, 0, 0, 0, 0.0, 0, 0, "", {}, (), ()))]
-)
-def test_a_record_in_the_checkpoint_log_that_is_not_ours_refuses_the_start(value: bytes) -> None:
-    """Section 4: an older version must not overlook a checkpoint."""
-    plan = Plan()
-    running = run(make_job(plan), subtasks=False)
-    running.transport.create_topics(running.settings.topics.specs(running.settings.parallelism))
-    broken(running, running.settings.topics.checkpoints, value)
-    with pytest.raises(JobRefused, match=r"record 0 of penstock\.job\.checkpoints\[0\]"):
-        running.start()
-    assert plan.calls == []
+NEWER = MARKER + b"newer-v9" + b"whatever"
+"""A record in our format, under a schema that nobody here knows."""
+DAMAGED = encode(RunClaimed("run", 3))[:-1]
 
 
 @pytest.mark.damages_logs("garbage in the checkpoint log")
-def test_an_unreadable_record_refuses_the_successor_and_leaves_the_coordinator_at_work_alone() -> None:
-    """Section 4."""
+@pytest.mark.parametrize(
+    "value", [b"garbage", b"", encode(JobStatus("j", "", "", "", 0, "", 0, 0, 0, 0, 0.0, 0, 0, "", {}, (), ()))]
+)
+def test_a_record_in_the_checkpoint_log_that_is_nobodys_is_kept_out(
+    value: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Section 4: it hides no checkpoint, so it keeps no coordinator from starting."""
     plan = Plan()
     with run(make_job(plan)) as running:
         wait_checkpoint(running, plan)
-        broken(running, running.settings.topics.checkpoints, b"from a newer version")
-        with pytest.raises(JobRefused, match="cannot be read"):
+        broken(running, running.settings.topics.checkpoints, value)
+        service = second(running, again := Plan())
+        again.wait_gateways(0)
+        status = service.status()
+        assert status is not None
+        assert status.epoch == 2
+        assert status.last_completed >= 1
+    assert "1 records of penstock.job.checkpoints[0] are not the job's" in caplog.text
+
+
+@pytest.mark.damages_logs("a record of a newer release in the checkpoint log")
+@pytest.mark.parametrize(("value", "why"), [(NEWER, "written by a newer"), (DAMAGED, "cannot be decoded")])
+def test_a_record_of_a_newer_release_or_a_damaged_one_of_ours_refuses_the_successor_alone(
+    value: bytes, why: str
+) -> None:
+    """Section 4: an older version must not overlook a checkpoint. The coordinator at work goes on."""
+    plan = Plan()
+    with run(make_job(plan)) as running:
+        wait_checkpoint(running, plan)
+        broken(running, running.settings.topics.checkpoints, value)
+        with pytest.raises(JobRefused, match=why):
             second(running, Plan()).wait(PATIENCE_S)
+        broken(running, running.settings.topics.acks, encode(CoordinatorHeartbeat(1_000, "nobody")))
+        wait_status(running, lambda s: s.dropped.get("unreadable", 0) >= 1)
         wait_checkpoint(running, plan)
 
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+from penstock.schemas.acks import OperatorEventFrame
+from penstock.schemas.codec import decode
 from penstock.schemas.events import TriggerCheckpoint
+from penstock.schemas.frames import FRAME_BYTES_MAX
 from penstock.testing.local import LocalJob
+from penstock.transport.ports import Partition
 
-from .jobs import PATIENCE_S, Plan, events_of, make_job, records, run, wait_checkpoint
+from .jobs import PATIENCE_S, Handler, Plan, events_of, make_job, records, run, wait_checkpoint, wait_until
 
 
 class Sender:
@@ -114,3 +118,32 @@ def test_sends_from_many_threads_are_all_handled_once() -> None:
         for t in range(4):
             mine = [e for _, e in plan.handled if e.startswith(b"%d-" % t)]
             assert mine == [b"%d-%d" % (t, i) for i in range(200)]
+
+
+class Flood(Handler):
+    """Sends more to its coordinator, at once, than may be withheld from it."""
+
+    EVENTS = tuple(b"%02d" % i + bytes(FRAME_BYTES_MAX // 2) for i in range(24))
+
+    def open(self, context: Any) -> None:
+        self.context = context
+        for event in self.EVENTS:
+            context.send_event_to_coordinator(event)
+
+
+def test_a_coordinator_that_is_slower_than_its_subtask_completes_its_checkpoints() -> None:
+    """Section 6: the completion of a future overtakes the records that were read meanwhile (G6)."""
+    plan, all_written = Plan(), threading.Event()
+    plan.does["handle_event_from_operator"] = lambda _, subtask, event: all_written.wait(PATIENCE_S)
+    with run(make_job(plan, interval=0.05, max_held_bytes=4 * FRAME_BYTES_MAX, handler=Flood)) as running:
+        acks = Partition(running.job.settings.topics.acks, 0)
+
+        def written() -> bool:
+            found = (decode(record.value) for record in running.transport.read_all(acks))
+            return sum(r.count for r in found if isinstance(r, OperatorEventFrame)) == len(Flood.EVENTS)
+
+        wait_until(written, "everything that the subtask sends")
+        all_written.set()
+        wait_checkpoint(running, plan)
+        plan.wait_call("handle_event_from_operator", len(Flood.EVENTS))
+        assert plan.count("notify_checkpoint_aborted") == 0

@@ -42,7 +42,7 @@ def test_a_result_that_comes_after_a_global_failover_is_dropped() -> None:
             results.append(result)
             later.set()
 
-        context.call_async(lambda: "fresh", fresh)
+        plan.coordinator.context.call_async(lambda: "fresh", fresh)
         assert later.wait(PATIENCE_S)
         assert results == ["fresh"]
 
@@ -57,7 +57,7 @@ def test_call_later_is_dropped_by_a_global_failover() -> None:
         context = plan.coordinator.context
         context.call_later(1.0, lambda: called.append("before"))
         roll_back(running, plan)
-        context.call_later(1.0, lambda: called.append("after"))
+        plan.coordinator.context.call_later(1.0, lambda: called.append("after"))
         wait_until(lambda: called, "the later timer")
         assert called == ["after"]
 
@@ -70,11 +70,13 @@ def test_call_every_survives_a_global_failover() -> None:
         plan.wait_gateways(0)
         assert plan.coordinator is not None
         context = plan.coordinator.context
-        timer = context.call_every(0.005, lambda: counted.append(context.epoch))
+        coordinator = plan.coordinator
+        timer = context.call_every(0.005, lambda: counted.append(coordinator.context.epoch))
         wait_until(lambda: len(counted) >= 2, "two rounds")
         roll_back(running, plan)
         wait_until(lambda: 2 in counted, "a round in the next epoch")
         timer.cancel()
+        context = plan.coordinator.context
         ran = threading.Event()
         context.call_later(0.02, ran.set)
         assert ran.wait(PATIENCE_S)

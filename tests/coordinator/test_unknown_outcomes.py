@@ -8,10 +8,18 @@ from typing import Any
 
 import pytest
 
+from penstock.coordinator import opening
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished
 from penstock.schemas.codec import decode
-from penstock.schemas.errors import AppendFailed, CoordinatorClosed, EventNotHandled, JobFailed, OutcomeUnknown
+from penstock.schemas.errors import (
+    AppendFailed,
+    CoordinatorClosed,
+    EventNotHandled,
+    Fenced,
+    JobFailed,
+    OutcomeUnknown,
+)
 from penstock.schemas.settings import RestartStrategy
 from penstock.transport.memory import MemoryBroker, MemoryFencedLog, MemoryTransport
 from penstock.transport.ports import FencedLog, Partition
@@ -87,6 +95,21 @@ def test_a_checkpoint_whose_commit_has_no_outcome_loses_and_doubles_nothing(when
         (snapshot,) = state.subtasks.values()
         assert snapshot.state is not None
         assert (snapshot.state.inline or b"").split(b"\0").count(b"echo once") == 1
+
+
+@pytest.mark.parametrize("kind", [EpochClaimed, CheckpointCompleted])
+def test_who_is_fenced_and_finds_no_newer_epoch_is_followed_by_an_instance_of_its_own_host(
+    kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 4: the broker aborts the transaction of a process that is paused in a commit, and then refuses it."""
+    monkeypatch.setattr(opening, "SUCCESSOR_WAIT_S", 0.2)
+    plan = Plan()
+    transport = Faults(kind, "before")
+    transport.error = Fenced
+    with run(make_job(plan), transport) as running:
+        assert transport.hit.wait(PATIENCE_S)
+        wait_recovered(running, plan)
+        assert wait_status(running, lambda s: s.state == "running").epoch == (1 if kind is EpochClaimed else 2)
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

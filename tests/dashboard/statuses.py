@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.coordinator.status import totals_of
 from penstock.schemas.status import (
     CheckpointStatus,
     FailoverStatus,
@@ -27,7 +28,8 @@ def subtask(index: int = 0, **changes: Any) -> SubtaskStatus:
 
 def operator(*subtasks: SubtaskStatus, name: str = "reader", **changes: Any) -> OperatorStatus:
     given: dict[str, Any] = {
-        "operator": name, "parallelism": len(subtasks), "policy": "replay", "subtasks": subtasks, "totals": None,
+        "operator": name, "parallelism": len(subtasks), "policy": "replay", "subtasks": subtasks,
+        "totals": totals_of(subtasks, changes.get("parallelism", len(subtasks))),
     }  # fmt: skip
     return OperatorStatus(**given | changes)
 

@@ -31,6 +31,8 @@ from .browser import Browser, find_chromium
 from .statuses import failover, operator, pending, status, subtask
 from .watched import READERS, watched_job
 
+pytestmark = pytest.mark.browser
+
 PICTURE = os.environ.get("PENSTOCK_DASHBOARD_PICTURE")
 ROW = "#subtasks tr[data-subtask='{}']"
 
@@ -93,6 +95,7 @@ def watch_a_failover(browser: Browser, running: LocalJob, name: str) -> None:
     assert browser.evaluate("window.marked"), "the page was never loaded anew"
 
 
+@pytest.mark.smoke
 def test_a_failover_is_seen_live_from_its_beginning_to_its_end(browser: Browser, tmp_path: Path) -> None:
     job = watched_job("flights", state_storage=str(tmp_path / "states"))
     options = CoordinatorOptions(status_interval_s=0.2)

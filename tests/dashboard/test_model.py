@@ -183,6 +183,29 @@ def test_while_the_job_is_rolled_back_its_rows_stay_where_they_are() -> None:
     assert view.waits == ("the next epoch to begin from checkpoint 5",)
 
 
+def test_a_job_whose_own_code_has_stopped_sending_is_told_to_be_idle() -> None:
+    done = operator(subtask(0, sent=10, handled=10))
+    assert view_of(status(operators=(done,), last_event_s=42.0)).waits == (
+        "idle: every event sent is handled, no checkpoint is under way, and the last event was 42 s ago",
+    )
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"last_event_s": 9.0},
+        {"pending": (pending(),)},
+        {"operators": (operator(subtask(0, sent=10, handled=9)),)},
+        {"operators": (operator(subtask(0, sent=10, handled=10, held=1)),)},
+        {"operators": (operator(subtask(0, sent=10, handled=10), parallelism=2),)},
+        {"state": "failing-over"},
+    ],
+)
+def test_a_job_in_which_somebody_owes_something_is_not_idle(changes: dict[str, Any]) -> None:
+    quiet: dict[str, Any] = {"operators": (operator(subtask(0, sent=10, handled=10)),), "last_event_s": 42.0}
+    assert not any("idle" in what for what in view_of(status(**quiet | changes)).waits)
+
+
 def test_a_pending_checkpoint_says_what_it_waits_for() -> None:
     view = view_of(status(pending=(pending(), pending(savepoint=True, waits_for=""), pending(age_s=0.1))))
     assert view.waits == (

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from penstock.coordinator.following import Heard
+from penstock.coordinator.http_guard import is_ours
+from penstock.coordinator.metrics import MetricsServer
 from penstock.dashboard import app
-from penstock.dashboard.app import is_ours
 from penstock.dashboard.feed import LOOK_EVERY_S, Feed
 from penstock.dashboard.server import DashboardServer
 from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, TopicMissing
@@ -272,3 +273,34 @@ def test_a_taken_port_is_an_error_with_the_way_out_and_closes_the_feed(told: Tol
 def test_a_host_that_is_not_this_machines_is_an_error(told: Told, host: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"cannot listen on {re.escape(host)} port 0"):
         DashboardServer(Feed(told.look), 0, host)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+    ],
+)
+def test_streams_for_pages_of_other_sites_are_refused_and_a_page_stays_reachable(
+    server: DashboardServer, headers: dict[str, str]
+) -> None:
+    refused = [ask(server, "/api/stream", **headers) for _ in range(40)]
+    assert {answer.status for answer in refused} == {403}
+    own = {"Sec-Fetch-Site": "same-origin", "Origin": f"http://127.0.0.1:{server.port}"}
+    assert ask(server, "/", **{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}).status == 200
+    assert next(lines_of(ask(server, "/api/stream", **own)))["view"] is None
+
+
+@pytest.mark.parametrize(("host", "answered"), [("localhost", 200), ("127.0.0.1:9090", 200), ("evil.example", 421)])
+def test_metrics_are_given_to_requests_that_name_this_machine(host: str, answered: int) -> None:
+    server = MetricsServer(status, 0)
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+        connection.request("GET", "/metrics", headers={"Host": host})
+        answer = connection.getresponse()
+        assert (answer.status, b"penstock_epoch" in answer.read()) == (answered, answered == 200)
+    finally:
+        server.close()

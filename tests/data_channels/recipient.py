@@ -161,7 +161,7 @@ class Sending(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self.completed.append(checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         if checkpoint_id in self.cuts:
             self.cuts.remove(checkpoint_id)
             self.plan.mark(f"behind {checkpoint_id}", -1)

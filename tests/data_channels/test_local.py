@@ -17,6 +17,7 @@ from tests.rounds import rounds
 from .jobs import Collected, check_counted, counting_job
 
 LIMIT = 3000
+SMOKE = pytest.mark.smoke
 
 
 @pytest.mark.parametrize("checkpoint", [{}, {"unaligned": True}, {"aligned_timeout": 0.01}, {"max_concurrent": 3}])
@@ -92,7 +93,7 @@ def test_every_record_counts_once_whoever_dies(way: str, round_: int) -> None:
 
 @pytest.mark.kafka
 @pytest.mark.soak
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [pytest.param(way, marks=SMOKE if way == "unaligned" else ()) for way in WAYS])
 @pytest.mark.parametrize("round_", rounds())
 def test_the_same_over_kafka(
     kafka_broker: EmbeddedBroker, way: str, round_: int, record_property: Callable[[str, object], None]

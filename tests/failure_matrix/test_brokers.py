@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from tests.rounds import ROUNDS_VARIABLE, rounds
+from tests.rounds import rounds
 
 from .conftest import MakeRig
 from .rig import COORDINATOR, FIRST, SECOND
@@ -103,7 +102,7 @@ def test_a_broker_that_is_away_for_several_timeouts_fails_nobody_over(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("under_way", UNDER_WAY)
+@pytest.mark.parametrize("under_way", [pytest.param("events-and-acks", marks=pytest.mark.smoke), "a-commit"])
 @pytest.mark.parametrize("round_", rounds())
 def test_a_broker_that_is_killed_and_started_again_fails_nobody_over(
     make_rig: MakeRig, own_broker: EmbeddedBroker, under_way: str, round_: int
@@ -112,7 +111,6 @@ def test_a_broker_that_is_killed_and_started_again_fails_nobody_over(
 
 
 @pytest.mark.soak
-@pytest.mark.skipif(ROUNDS_VARIABLE not in os.environ, reason="takes a minute and more each: make soak runs it")
 @pytest.mark.parametrize("round_", rounds())
 def test_a_broker_that_is_away_for_a_minute_fails_nobody_over_with_the_default_timeouts(
     make_rig: MakeRig, own_broker: EmbeddedBroker, round_: int

@@ -29,7 +29,7 @@ OPENING = ("before-commit-of-epoch", "after-commit-of-epoch", "reset", "started"
     [
         *((point, "replay") for point in ("cut", "before-marker", "before-commit-of-checkpoint", *COMPLETED)),
         ("before-commit-of-checkpoint", "global"),
-        ("completed", "global"),
+        pytest.param("completed", "global", marks=pytest.mark.smoke),
     ],
 )
 @pytest.mark.parametrize("round_", rounds())

@@ -70,7 +70,9 @@ def followed_by(rig: Rig, waiting: list[Child]) -> Child:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("point", ["tick", "cut", "before-commit-of-checkpoint", "before-frame"])
+@pytest.mark.parametrize(
+    "point", ["tick", pytest.param("cut", marks=pytest.mark.smoke), "before-commit-of-checkpoint", "before-frame"]
+)
 @pytest.mark.parametrize("round_", rounds())
 def test_a_killed_coordinator_is_followed_by_exactly_one_of_two_standbys(
     make_rig: MakeRig, point: str, round_: int

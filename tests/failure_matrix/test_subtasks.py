@@ -22,7 +22,11 @@ AROUND_A_CHECKPOINT = ("before-snapshot", "after-snapshot", "before-ack", "after
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("point", "policy"),
-    [*((point, "replay") for point in AROUND_AN_EVENT), ("handled", "reset"), ("handled", "global")],
+    [
+        *((point, "replay") for point in AROUND_AN_EVENT),
+        ("handled", "reset"),
+        pytest.param("handled", "global", marks=pytest.mark.smoke),
+    ],
 )
 @pytest.mark.parametrize("round_", rounds())
 def test_a_subtask_killed_around_an_event_comes_back_from_the_last_checkpoint(

@@ -35,6 +35,7 @@ from penstock.schemas.errors import (
     JobRefused,
     OutcomeUnknown,
     PositionUnavailable,
+    StateError,
     TransportError,
 )
 from penstock.schemas.events import EventFrame, FailoverPolicy, TriggerCheckpoint
@@ -218,7 +219,7 @@ class ByHand:
         inputs = (InputSnapshot("up", Partitioning.REBALANCE),)
         self.header = CheckpointCompleted(
             1, 7, False, 0, 0, 2,
-            (OperatorSnapshot("up", 2, None, 95, 128), OperatorSnapshot("down", 1, None, 95, 128, inputs)),
+            (OperatorSnapshot("up", 2, None, 95, 128, ()), OperatorSnapshot("down", 1, None, 95, 128, inputs)),
             80, (), 1_000,
         )  # fmt: skip
         described = self.transport.describe_topics(self.transport.list_topics("penstock.ran."))
@@ -351,6 +352,19 @@ def test_a_fork_has_files_of_its_own_and_neither_job_reaches_the_others(tmp_path
     last = Plan()
     go_on(transport, stored_job(tmp_path, "sandbox", last), last, b"and more")
     assert [c for c in last.calls if c[0] == "reset_to_checkpoint"]
+
+
+def test_a_damaged_state_is_not_forked(tmp_path: Path) -> None:
+    """Section 7.6: a copy would be of no use, and its error would come late."""
+    transport, plan = MemoryTransport(MemoryBroker()), Plan()
+    go_on(transport, stored_job(tmp_path, "ran", plan), plan, b"event")
+    recorded = RecordedJob(transport, "ran")
+    (location,) = recorded.checkpoint(recorded.history.last_id, savepoint=False).locations()
+    file = tmp_path / "penstock.ran" / location
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(StateError, match=r"is damaged: it has \d+ bytes and should have \d+"):
+        fork(recorded, "sandbox", recorded.history.last_id, state_storage=f"file://{tmp_path}")
+    assert transport.list_topics("penstock.sandbox.") == []
 
 
 def test_a_folder_of_states_that_belongs_to_another_job_is_left_as_it_is(tmp_path: Path) -> None:

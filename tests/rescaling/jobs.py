@@ -11,7 +11,9 @@ from typing import Any
 
 from penstock import CheckpointSettings, Context, Idle, Job, OperatorCoordinator, Progress, RestartStrategy, Subtask
 from penstock.coordinator.protocol.history import Checkpoint
+from penstock.schemas.errors import StateError
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.state import StateHandle
 from penstock.testing.local import LocalJob
 from penstock.transport.ports import Transport
 from penstock.transport.state_storage import StateStorage
@@ -206,15 +208,23 @@ def last_of(running: LocalJob) -> Checkpoint | None:
 
 def states(running: LocalJob, operator: str) -> list[Any]:
     """Of the subtasks of one operator, in the last checkpoint."""
-    last, storage = last_of(running), StateStorage(running.settings.state_storage, running.settings.topics.root)
-    if last is None or (was := last.operator(operator)) is None:
-        return []
-    handles = [last.subtasks[SubtaskId(operator, index)].state for index in range(was.parallelism)]
-    found = []
-    for handle in handles:
-        assert handle is not None
-        found.append(json.loads(handle.inline if handle.inline is not None else storage.get(handle.location or "")))
-    return found
+    storage = StateStorage(running.settings.state_storage, running.settings.topics.root)
+    while True:
+        last = last_of(running)
+        if last is None or (was := last.operator(operator)) is None:
+            return []
+        handles = [last.subtasks[SubtaskId(operator, index)].state for index in range(was.parallelism)]
+        try:
+            return [json.loads(_state(storage, handle)) for handle in handles]
+        except StateError:  # a job that runs may have completed others since, and deleted this one's states
+            now = last_of(running)
+            if now is None or now.id == last.id:
+                raise
+
+
+def _state(storage: StateStorage, handle: StateHandle | None) -> bytes:
+    assert handle is not None
+    return handle.inline if handle.inline is not None else storage.get(handle.location or "")
 
 
 def run_until(

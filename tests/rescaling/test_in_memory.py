@@ -13,6 +13,7 @@ from penstock import Job
 from penstock.coordinator.redistribution import Redistribution
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.schemas.errors import JobRefused
+from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.user_codec import learn
 from penstock.schemas.user_schemas import text_of
@@ -215,7 +216,7 @@ class Writing(FileSink):
         self.write(event)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        pass
+        super().notify_checkpoint_complete(NO_CHECKPOINT)
 
 
 def handed_out(running: LocalJob) -> int:

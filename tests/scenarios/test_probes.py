@@ -35,7 +35,9 @@ def test_p2_a_savepoint_that_its_coordinator_fails_leaves_the_checkpoint_before_
     savepoint = script.savepoint(CommandKind.SAVEPOINT)
     script.forget()
     script.handle(StateFailed("op", savepoint, "no directory"))
-    assert script.calls == [effects.CallAborted("op", savepoint)]
+    assert script.calls == [
+        effects.CallAborted("op", savepoint, "the coordinator of op failed its checkpoint future: no directory")
+    ]
     assert script.slot(S0).gateway.closed == (first,)
     assert script.records(S0, EventFrame) == []
     assert list(script.pending) == [first]

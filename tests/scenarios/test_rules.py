@@ -113,7 +113,8 @@ def test_what_an_abort_releases_goes_before_the_coordinator_is_told() -> None:
     script.forget()
     script.read(script.task(S1).decline(n))
     released = next(e for e in script.effects if isinstance(e, effects.Append) and isinstance(e.record, EventFrame))
-    assert script.effects.index(released) < script.effects.index(effects.CallAborted("op", n))
+    told = effects.CallAborted("op", n, "op/1 declined: cannot")
+    assert script.effects.index(released) < script.effects.index(told)
 
 
 def test_a_stopping_savepoint_that_a_subtask_declines_is_refused_and_fails_nobody() -> None:
@@ -136,8 +137,9 @@ def test_a_savepoint_is_a_checkpoint_like_any_other_when_it_completes() -> None:
     savepoint = script.savepoint()
     script.forget()
     script.acknowledge(savepoint)
-    assert script.calls == [effects.CallAborted("op", older), effects.CallComplete("op", savepoint)]
-    assert script.appended(S0) == [CheckpointAborted(1, older), CompletedNotice(1, savepoint)]
+    reason = f"subsumed by checkpoint {savepoint}"
+    assert script.calls == [effects.CallAborted("op", older, reason), effects.CallComplete("op", savepoint)]
+    assert script.appended(S0) == [CheckpointAborted(1, older, reason), CompletedNotice(1, savepoint)]
     assert script.hello(S0).start.checkpoint_id == savepoint
 
 

@@ -132,15 +132,15 @@ def test_a_subtask_handles_one_event_at_a_time_in_order_and_none_during_a_snapsh
     assert len(alone.threads) == 1
 
 
-def test_an_event_that_a_subtask_has_no_handler_for_fails_the_attempt() -> None:
-    """R26."""
+def test_an_event_that_a_subtask_has_no_handler_for_ends_the_job() -> None:
+    """R26; section 8: it is a mistake in the job."""
     plan = Plan()
     with run(with_subtask(make_job(plan), plan, penstock.Subtask)) as running:
         plan.wait_gateways(0)
         plan.gateways[0].send_event(b"whatever")
-        plan.wait_call("execution_attempt_failed", 1)
-        status = running.wait_for(lambda s: s.failovers_region > 0, PATIENCE_S)
-        assert "give it a handle_operator_event" in status.last_failure
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.FAILED
+        assert "give it a handle_operator_event" in outcome.cause
 
 
 def test_under_reset_a_dead_attempts_gateway_returns_futures_that_have_failed() -> None:
@@ -191,7 +191,8 @@ def test_every_callback_of_a_coordinator_comes_on_one_thread_one_after_the_other
         "checkpoint_coordinator", "notify_checkpoint_complete", "handle_event_from_operator", "handle_request", "close",
     } <= set(plan.alone.entered)  # fmt: skip
     assert plan.alone.overlaps == []
-    assert len(plan.alone.threads) == 1
+    assert len(plan.alone.threads) == 2
+    assert plan.alone.entered[-1] == "close", "the last one alone has a thread of its own: nobody waits for ever for it"
 
 
 def test_after_the_end_nothing_that_user_code_kept_has_an_effect_or_raises() -> None:

@@ -21,7 +21,7 @@ from penstock.schemas import codec
 from penstock.schemas.errors import UnreadableRecord
 from tests.machines import check
 from tests.rounds import rounds
-from tests.schemas.values import instances
+from tests.schemas.values import instances, zigzag
 
 pytestmark = [pytest.mark.soak, pytest.mark.parametrize("round_", rounds())]
 
@@ -103,15 +103,6 @@ def decoded(value: bytes) -> codec.Record | None:
         return None
     assert type(record) in CLASSES
     return record
-
-
-def zigzag(number: int) -> bytes:
-    """An Avro long."""
-    rest, out = ((number << 1) ^ (number >> 63)) & (2**64 - 1), bytearray()
-    while rest > 0x7F:
-        out.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*out, rest])
 
 
 def test_whatever_was_ever_written_under_a_published_schema_comes_back_as_it_was(round_: int) -> None:

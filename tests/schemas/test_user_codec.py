@@ -9,7 +9,7 @@ import pickle
 import pytest
 
 from penstock.schemas.errors import ConfigurationError, UnreadableRecord
-from penstock.schemas.user_codec import AvroCodec, BytesCodec, DataclassCodec, JsonCodec, codec_for
+from penstock.schemas.user_codec import NAMED, AvroCodec, BytesCodec, DataclassCodec, JsonCodec, codec_for
 
 
 class Kind(enum.StrEnum):
@@ -220,5 +220,9 @@ def test_codec_for_takes_a_codec_as_it_is():
 
 @pytest.mark.parametrize("spec", ["pickle", int, 3, object()])
 def test_codec_for_refuses_the_rest_and_names_what_there_is(spec):
-    with pytest.raises(ConfigurationError, match="use None"):
+    with pytest.raises(ConfigurationError, match="is no codec: use 'bytes', 'json', a dataclass"):
         codec_for(spec)
+
+
+def test_every_codec_that_is_offered_by_name_is_taken():
+    assert {name: type(codec_for(name)) for name in NAMED} == {"bytes": BytesCodec, "json": JsonCodec}

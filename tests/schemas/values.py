@@ -73,3 +73,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
     return value.value if isinstance(value, enum.Enum) else value
+
+
+def zigzag(number: int) -> bytes:
+    """Return the bytes of an Avro long."""
+    rest, out = ((number << 1) ^ (number >> 63)) & (2**64 - 1), bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])

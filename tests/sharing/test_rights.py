@@ -152,7 +152,7 @@ def _thread(work: Callable[[], object]) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-@pytest.mark.parametrize("operation", [Operation.READ, Operation.WRITE], ids=str)
+@pytest.mark.parametrize("operation", [Operation.READ, pytest.param(Operation.WRITE, marks=pytest.mark.smoke)], ids=str)
 def test_a_right_that_is_taken_away_ends_the_coordinator_with_its_name(
     secured_broker: SecuredBroker, name: str, operation: Operation
 ) -> None:

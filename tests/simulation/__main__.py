@@ -17,7 +17,8 @@ from pathlib import Path
 
 from .campaign import Record, Tally, pool, run_campaign
 from .configs import CONFIGS
-from .mutants import MUTANTS, Notice, mutated, notice
+from .mutants import MUTANTS
+from .notices import Notice, mutated, notice
 from .run import explained, simulate
 
 _PROGRESS_S = 30.0
@@ -98,17 +99,21 @@ def _trace(name: str, said: argparse.Namespace) -> int:
 
 
 def _mutants(names: Sequence[str], processes: int | None) -> int:
-    survivors = 0
+    broken, survivors = 0, 0
     with pool(processes) as workers:
         for found in workers.map(notice, names):
-            survivors += found.seed is None
+            broken += found.broken
+            survivors += found.seed is None and not found.broken
             print(_notice(found), flush=True)
-    print(f"{len(names)} mutants, {survivors} survive")
-    return 1 if survivors else 0
+    print(f"{len(names)} mutants, {broken} broken, {survivors} survive")
+    return 1 if broken or survivors else 0
 
 
 def _notice(found: Notice) -> str:
     mutant = MUTANTS[found.mutant]
+    if found.broken:
+        where = f"{mutant.config} seed {found.seed}: " if found.seed is not None else ""
+        return f"BROKEN {found.mutant}: {mutant.says}\n    {where}{found.said}"
     if found.seed is None:
         where = f"{mutant.seeds} seeds of {mutant.config} from {mutant.begin} on"
         return f"SURVIVES {found.mutant}: {mutant.says}\n    unnoticed in {where}"

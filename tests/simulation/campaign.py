@@ -8,24 +8,26 @@ import multiprocessing
 import os
 import threading
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
+from zlib import crc32
 
 import penstock
 
 from .configs import CONFIGS
 from .run import Found, explained, simulate
 
-SEEDS_AT_ONCE = 20
+SEEDS_AT_ONCE = 5
 _REPOSITORY = Path(__file__).parents[2]
 _SOURCES = (
     "schemas", "audit", "coordinator", "subtask_client/protocol", "transport/memory.py",
     "spark_integration/streaming/offsets.py", "tests/simulation",
 )  # fmt: skip
 _TOOLS = {
-    "__main__.py", "campaign.py", "edits.py", "mutants.py", "query_mutants.py", "run.py", "test_simulation.py",
+    "__main__.py", "campaign.py", "edits.py", "markers.py", "mutants.py", "notices.py", "query_mutants.py", "run.py",
+    "test_simulation.py",
 }  # fmt: skip
 """Of the simulation's files: those that decide no history."""
 
@@ -71,11 +73,11 @@ def _count(tally: Tally, found: Found) -> None:
 def pool(processes: int | None = None) -> Executor:
     """Processes of their own, so that each has a core."""
     spawn = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=_end_with_parent)
+    return ProcessPoolExecutor(processes or os.cpu_count(), mp_context=spawn, initializer=end_with_parent)
 
 
-def _end_with_parent() -> None:
-    """Queued batches would outlive a parent that was killed."""
+def end_with_parent() -> None:
+    """End this process with its parent: what it was given to do would outlive a parent that was killed."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -118,10 +120,14 @@ class Record:
             file.write(json.dumps(said) + "\n")
 
 
-def run_campaign(names: Sequence[str], seeds: range, record: Record, processes: int | None) -> Iterator[Tally]:
-    """Yields what each batch came to, as it ends. Batches of all configurations advance together."""
+def run_campaign(names: Sequence[str], seeds: range, record: Record, processes: int | None) -> Generator[Tally]:
+    """Yield the tally of each batch as it ends.
+
+    All configurations advance together, in an order that mixes their families: whenever the campaign is interrupted,
+    each has run as many seeds as the others, give or take one batch.
+    """
     batches = [(name, batch) for name in names for batch in record.lacks(name, seeds)]
-    batches.sort(key=lambda entry: entry[1].start)
+    batches.sort(key=lambda entry: (entry[1].start, crc32(entry[0].encode())))
     with pool(processes) as workers:
         running: dict[Future[Tally], tuple[str, range]] = {
             workers.submit(run_seeds, name, batch): (name, batch) for name, batch in batches

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.coordinator.protocol import inbox
 from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol.state import Phase, SlotPhase
 from penstock.schemas.acks import CommandKind, OperatorEventFrame
@@ -15,6 +16,8 @@ from penstock.schemas.checkpoints import (
     CheckpointPrepared,
     CommandExecuted,
     EpochClaimed,
+    JobFinished,
+    JobOutcome,
     SubtaskSnapshot,
 )
 from penstock.schemas.codec import decode
@@ -26,6 +29,7 @@ from penstock.subtask_client.protocol import effects as do
 
 from .backlog import STRIKES_MAX
 from .query_checks import QueryChecks
+from .records import decoded_ack
 from .rescaling import RescalingChecks, fitted
 from .rescaling import uids as _uids
 from .retention_checks import RetentionChecks
@@ -167,6 +171,17 @@ class Checks:
                     f" supersedes its attempt {instance.newest_attempt}"
                 )
 
+    def ended(self, records: Sequence[Keyed]) -> None:
+        """The end of the job stands: what the coordinators do behind the last notice has been done."""
+        for _, record in records:
+            if not isinstance(record, JobFinished):
+                continue
+            if record.outcome is JobOutcome.FINISHED or "savepoint" in record.cause:
+                n = self.history.last_id
+                for operator in self.world.settings.operators:
+                    if operator.has_coordinator and (operator.name, n) not in self.world.external:
+                        raise Violation(f"section 7.10: the job ends, and {operator.name} has not committed {n}")
+
     def _bounds(self, coordinator: CoordinatorProcess) -> None:
         epoch, settings = coordinator.core.job.epoch, self.world.settings
         if epoch is None or coordinator.blocked is not None or coordinator.raised:
@@ -181,7 +196,10 @@ class Checks:
             for subtask, unhandled in waiting.items():
                 if unhandled > operator.max_unhandled:
                     raise Violation(f"G7: {unhandled} events to {subtask} are not handled")
-        if epoch.withheld_bytes > sum(operator.max_held_bytes for operator in settings.operators):
+        one_record = max(
+            (inbox.size_of(delivery) for queue in epoch.withheld.values() for delivery in queue), default=0
+        )
+        if epoch.withheld_bytes > settings.held_bytes_max + one_record:
             raise Violation(f"G7: {epoch.withheld_bytes} bytes wait for coordinators that owe a future")
 
     # ---- records between subtasks
@@ -408,7 +426,7 @@ class Checks:
             owed = [uid for part in snapshot.inbox for uid in _uids(part)]
         else:
             owed = self.inbox_range(checkpoint, subtask, snapshot)
-        there = received + owed
+        there = received + [uid for uid in owed if uid not in set(received)]  # somebody may have written it again
         if self.world.config.policy is not FailoverPolicy.GLOBAL:  # possibly among ones that a region failover undid
             there = [uid for uid in there if uid in set(sent)]
         if there != sent:
@@ -420,15 +438,15 @@ class Checks:
     def inbox_range(self, checkpoint: Checkpoint, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> list[int]:
         part = checkpoint.operator(subtask.operator)
         assert part is not None
-        owed: list[int] = []
+        owed: dict[int, int] = {}
         for record in self.world.log(self.world.acks, part.inbox_position, snapshot.ack_offset):
-            frame = decode(record.value)
+            frame = decoded_ack(record)
             if not isinstance(frame, OperatorEventFrame) or frame.sender.subtask_id != subtask:
                 continue
             sender = (frame.sender.attempt, frame.sender.epoch, frame.sender.generation)
             if sender == (snapshot.attempt, snapshot.epoch, snapshot.generation):
-                owed += [uid for at, uid in enumerate(_uids(frame), frame.sequence) if at < snapshot.sent_sequence]
-        return owed
+                owed |= {at: uid for at, uid in enumerate(_uids(frame), frame.sequence) if at < snapshot.sent_sequence}
+        return [owed[at] for at in sorted(owed)]
 
     def sent_in(self, checkpoint_id: int, subtask: SubtaskId) -> list[int]:
         """What the subtask had sent by its snapshot."""

@@ -28,6 +28,8 @@ START_TIMEOUT_S = 1.5
 """How long an instance waits for the answer to its Hello."""
 PAUSES_S = (0.05, 0.3, 1.0, 2.5)
 """How long a broker is away, or a process frozen."""
+SKEWS_S = (-60.0, -1.0, -0.2, 0.0, 0.2, 1.0, 60.0)
+"""By how much one broker's clock is ahead of another's."""
 
 
 class Shape(StrEnum):
@@ -127,15 +129,36 @@ class Config:
     late: bool = False
     """The job is rescaled when there is a savepoint behind it, to any checkpoint that it has; what its coordinator
     truncates happens after that."""
+    losses: float = 0.0
+    """A record of the acks topic that stood is lost before a coordinator reads it."""
+    corruptions: float = 0.0
+    """The same where it is damaged: what it says is not so."""
+    repetitions: float = 0.0
+    """Somebody writes a record of the acks topic once more, later."""
+    strays: float = 0.0
+    """Somebody writes a frame of an events partition once more, later."""
+    partings: float = 0.0
+    """One events partition takes nothing, for a moment or far beyond every timeout; what it holds can be read."""
+    slow: bool = False
+    """A coordinator takes ten times as long for a record as others: far more of them wait than it takes in a while."""
+    skews: float = 0.0
+    """A broker with another clock stamps what is appended from then on: it is ahead, or behind."""
+    compacts: bool = False
+    """Of a log's earlier part a coordinator that begins finds the newest record of each key alone."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
+
+    @property
+    def damages(self) -> bool:
+        """Whether something happens to the logs that an audit calls damage."""
+        return bool(self.losses or self.corruptions or self.repetitions or self.strays)
 
     def settings(self, rng: random.Random) -> JobSettings:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
         frame_events = rng.choice((1, 2, 1000))
         inputs = INPUTS[self.shape]
         names = tuple(inputs) if inputs else ("alpha", "beta")[: self.operators]
-        held, unhandled = (24, 3) if self.tiny else (1 << 20, 1_000_000)
+        held, unhandled = (12, 3) if self.tiny else (1 << 20, 1_000_000)
         unsent = held if self.batches else 1 << 26
         return JobSettings(
             "job",
@@ -292,6 +315,17 @@ def _rescaled() -> list[Config]:
     ]  # fmt: skip
 
 
+def _damaged_pairs() -> list[Config]:
+    pair = Config("pair", shape=Shape.PAIR, operators=2, unaligned=True)
+    return [
+        replace(pair, name="pair-losses", losses=30.0, coordinator_faults=0.3),
+        replace(pair, name="pair-corruptions", corruptions=20.0),
+        replace(pair, name="pair-repetitions", repetitions=20.0, coordinator_faults=4.0),
+        replace(pair, name="finite-losses", losses=30.0, finite=True, coordinator_faults=0.3),
+        replace(pair, name="finite-repetitions", repetitions=20.0, finite=True, coordinator_faults=4.0),
+    ]
+
+
 def _configs() -> dict[str, Config]:
     policies = list(FailoverPolicy)
     all_ = [
@@ -318,7 +352,23 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
             replace(base, name=f"frozen-{policy}", freezes=10.0, coordinator_faults=0.3),
             replace(base, name=f"hangs-{policy}", hangs=True, twins=0.0),
+            replace(base, name=f"losses-{policy}", losses=30.0, coordinator_faults=0.3, subtask_faults=0.3),
+            replace(base, name=f"corruptions-{policy}", corruptions=20.0, savepoints=0.3),
+            replace(base, name=f"strays-{policy}", strays=10.0, coordinator_faults=0.3),
+            replace(base, name=f"repetitions-{policy}", repetitions=20.0, coordinator_faults=4.0, savepoints=0.3),
             replace(base, name=f"outages-{policy}", outages=8.0, freezes=0.3),
+            replace(base, name=f"slow-{policy}", slow=True, savepoints=0.3),
+            replace(base, name=f"skews-{policy}", skews=10.0, coordinator_faults=2.0),
+            replace(
+                base,
+                name=f"compacts-{policy}",
+                compacts=True,
+                coordinator_faults=6.0,
+                savepoints=0.5,
+                older=0.3,
+                raises=0.0,
+            ),
+            replace(base, name=f"partings-{policy}", partings=20.0, coordinator_faults=0.3, hangs=True, twins=0.0),
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
@@ -354,6 +404,7 @@ def _configs() -> dict[str, Config]:
             freezes=0.3,
         ),
         *_graphs(),
+        *_damaged_pairs(),
         *_queries(),
         *_retention(),
         *_rescaled(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -12,7 +13,7 @@ from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, ended, inputs
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.history import History
+from penstock.coordinator.protocol.history import History, Keyed
 from penstock.coordinator.protocol.invariants import check_invariants
 from penstock.coordinator.protocol.retention import truncation
 from penstock.coordinator.protocol.state import Phase
@@ -20,9 +21,9 @@ from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
 from penstock.schemas.acks import CheckpointAck, SnapshotTaken
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
-from penstock.schemas.codec import encode
+from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
-from penstock.schemas.events import EventFrame, Start
+from penstock.schemas.events import EventFrame, Reset, Start
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle, epoch_of_location
@@ -41,8 +42,20 @@ from .violations import Violation
 if TYPE_CHECKING:
     from .world import Action, World
 
-BACKLOG_MAX = 20
+_EVENT_WAITS = re.compile(r"event (\d+) of \d+ waits")
+READ_AHEAD, READ_AHEAD_OF_THE_SLOW = (20, 1 << 20), (1_000, 16_000)
+"""Records, and bytes of them, that a coordinator reads ahead."""
 """Records of the acks topic read ahead of the core."""
+
+
+class Work:
+    """Calls of ``call_async`` that no worker has taken yet; a step of the scheduler does one."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Callable[[], object]] = deque()
+
+    def submit(self, fn: Callable[[], object]) -> None:
+        self.waiting.append(fn)
 
 
 class CoordinatorProcess:
@@ -59,7 +72,7 @@ class CoordinatorProcess:
         self.users: dict[str, NumberedCoordinator] = {}
         self.hosts: dict[str, OperatorHost] = {}
         self.pen, self.side = Pen(world.transport), Pen(world.transport)
-        self.mailbox = Mailbox()
+        self.mailbox = Mailbox(*(READ_AHEAD_OF_THE_SLOW if world.config.slow else READ_AHEAD))
         self.items: deque[Item] = deque()
         self.raised: deque[inputs.CoordinatorRaised] = deque()
         self.started: dict[tuple[int, SubtaskId], dict[str, int]] = {}
@@ -80,6 +93,9 @@ class CoordinatorProcess:
         self.deletions: list[Callable[[], None]] = []
         self.looks: list[tuple[effects.LookAtEnds, Callable[[], bool]]] = []
         self.truncation: effects.Truncate | None = None
+        self.work = Work()
+        self.heartbeat: tuple[bytes, Callable[[], bool]] | None = None
+        """It waits for what was appended before it."""
 
     def __str__(self) -> str:
         return self.name
@@ -102,15 +118,18 @@ class CoordinatorProcess:
                 spec,
                 self.mailbox,
                 Timers(lambda: None),
-                world.workers,
+                self.work,
                 self._load_state,
                 1 << 20,
+                self._work_done,
             )
         partitions = {s: world.event_partition(s) for s in settings.subtasks()}
         data = self._data_partitions()
         offsets = world.transport.offsets([*partitions.values(), *data.values(), world.acks])
         records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
         log = tuple(keyed(record) for record in records)
+        if world.config.compacts:
+            log = compacted(log, world.rng.randint(0, len(log)))
         older = sorted(History.of(log).checkpoints) if world.config.late or world.chance(world.config.older) else []
         names = [spec.name for spec in settings.topic_specs]
         begin = inputs.Begin(
@@ -199,7 +218,11 @@ class CoordinatorProcess:
     def take(self) -> None:
         if not self.items:
             self.items.extend(self.mailbox.take(0.0))
-        item = self.items.popleft()
+        item = None
+        if self.core.reads and not self.items:
+            item = self.mailbox.next_read(overtaken=False)
+        if item is None:
+            item = self.items.popleft()
         if callable(item):
             item()
             return
@@ -221,7 +244,8 @@ class CoordinatorProcess:
             case effects.Settle():
                 self.hosts[effect.stream.subtask.operator].settle(effect.stream)
             case effects.AppendHeartbeat():
-                self.side.append(world.acks, encode(effect.record), None, self._heartbeat_taken)
+                self.heartbeat = encode(effect.record), self.pen.all_settled()
+                self._beat()
             case effects.LookAtEnds():
                 self.looks.append((effect, self.pen.all_settled()))
             case effects.Reply():
@@ -240,11 +264,26 @@ class CoordinatorProcess:
             case effects.Truncate():
                 self.truncation = effect
             case effects.KillTask():
+                self._check_told(effect.subtask, effect.cause)
                 world.kill_task(effect.task, effect.cause)
+            case effects.Drain():
+                self._work_done()
             case effects.End():
                 self._end_told(effect)
             case _:
                 self._call(effect)
+
+    def _work_done(self) -> None:
+        if self._drains():
+            self.mailbox.post(self._tell_work_left)
+
+    def _drains(self) -> bool:
+        epoch = self.core.job.epoch
+        return epoch is not None and epoch.draining is not None
+
+    def _tell_work_left(self) -> None:
+        left = {name: host.work_left for name, host in self.hosts.items() if host.work_left}
+        self._feed(inputs.WorkLeft(self.core.job.history.epoch, left))
 
     def _call(self, call: effects.Call) -> None:
         host, epoch = self.hosts[call.operator], self.core.job.history.epoch
@@ -254,6 +293,8 @@ class CoordinatorProcess:
             self.world.checks.called(self, call.checkpoint_id)
             if self.world.config.batches:
                 self.world.checks.query.called(self, call.checkpoint_id)
+        if isinstance(call, effects.CallFailed) and not self.world.config.damages and "its ack" in (call.reason or ""):
+            raise Violation(f"section 7.6: {self} refuses an ack that nobody has damaged: {call.reason}")
         try:
             host.call(call)
         except StateError as error:
@@ -262,6 +303,16 @@ class CoordinatorProcess:
             self.end(Ending.FENCED, str(error))  # its successor has deleted what it was to restore
         except (UserRaised, Backpressure) as error:
             self.raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, type(call).__name__, repr(error)))
+
+    def _check_told(self, subtask: SubtaskId, cause: str) -> None:
+        """Nobody is ended for what he did with an event, a Start or a Reset that does not stand."""
+        waiting = [decode(value) for value, _, _ in self.pen.queues.get(self.world.event_partition(subtask), ())]
+        frames = [record for record in waiting if isinstance(record, EventFrame)]
+        untold = (
+            (found := _EVENT_WAITS.search(cause)) is not None and any(f.sequence <= int(found[1]) for f in frames)
+        ) or ("not under its Start" in cause and any(isinstance(record, Start) for record in waiting))
+        if untold or ("and goes on" in cause and any(isinstance(record, Reset) for record in waiting)):
+            raise Violation(f"section 8: {subtask} is ended for what it has not been told: {cause}")
 
     def check_may_be_handed(self, operator: str) -> None:
         pending = {} if self.core.job.epoch is None else self.core.job.epoch.pending
@@ -281,6 +332,11 @@ class CoordinatorProcess:
                 self.mailbox.post(inputs.AppendFailed(epoch, str(error)))
 
         self.pen.append(self.world.event_partition(effect.subtask), encode(effect.record), None, outcome)
+
+    def _beat(self) -> None:
+        if self.heartbeat is not None and self.heartbeat[1]():
+            self.side.append(self.world.acks, self.heartbeat[0], None, self._heartbeat_taken)
+            self.heartbeat = None
 
     def _heartbeat_taken(self, _: int | None, error: Exception | None) -> None:
         if error is not None:
@@ -304,6 +360,7 @@ class CoordinatorProcess:
         self.world.trace(f"{self} commit stands")
         self.world.checks.committed(self, self.blocked.records)
         ends = any(isinstance(record, JobFinished) for _, record in self.blocked.records)
+        self.world.checks.ended(self.blocked.records)
         if ends and (chance := self.world.config.dies_at_the_end) and self.world.rng.random() < chance:
             self.crash()
         elif ends and self.world.config.refuses_the_end and (waiting := self.pen.waiting()):
@@ -338,7 +395,8 @@ class CoordinatorProcess:
         reader = self.world.transport.reader({self.world.acks: self.reread_at})
         for record in self._read(reader, min(3, self.blocked.end - self.reread_at)):
             if (decoded := decoded_ack(record)) is not None:
-                assert self.core.handle(inputs.Reread(record.offset, decoded), self.world.now) == []
+                for effect in self.core.handle(inputs.Reread(record.offset, decoded), self.world.now):
+                    self._perform(effect)  # a call: it does not wait for the end of what is read
                 check_invariants(self.core.job)
             self.reread_at = record.offset + 1
 
@@ -347,7 +405,8 @@ class CoordinatorProcess:
     def read_acks(self) -> None:
         assert self.reader is not None
         records = self._read(self.reader, self.world.rng.randint(1, 3))
-        self.mailbox.post_all([inputs.AckRead(r.offset, r.timestamp_ms, decoded_ack(r)) for r in records], 1_000_000)
+        reads = [(inputs.AckRead(r.offset, r.timestamp_ms, decoded_ack(r)), len(r.value or b"")) for r in records]
+        self.mailbox.post_reads(reads)
 
     def _read(self, reader: MemoryReader, records_max: int) -> list[LogRecord]:
         """Only one that has a successor may find the acks topic truncated past itself: it breaks off."""
@@ -371,8 +430,11 @@ class CoordinatorProcess:
             self.mailbox.post(inputs.StateNotStored(effect.operator, effect.checkpoint_id, "storage is full"))
             return
         self.world.store(effect.location, effect.state)
-        handle = StateHandle(len(effect.state), location=effect.location)
+        handle = StateHandle.stored(effect.location, effect.state)
         self.mailbox.post(inputs.StateStored(effect.operator, effect.checkpoint_id, handle))
+
+    def _work_next(self) -> None:
+        self.work.waiting.popleft()()
 
     def _delete_next(self) -> None:
         self.deletions.pop(0)()
@@ -433,7 +495,8 @@ class CoordinatorProcess:
         self.end(None, "CRASH")
 
     def _mail(self) -> bool:
-        return bool(self.mailbox._items or self.mailbox._sending)
+        mailbox = self.mailbox
+        return bool(mailbox._items or mailbox._sending or (mailbox._reads and self.core.reads))
 
     def waits(self) -> str:
         job = self.core.job
@@ -465,16 +528,20 @@ class CoordinatorProcess:
             return [*([] if world.away else flushes or [(2.0, self._told)]), *self._faults()]
         if self.core.job.phase is Phase.NEW:
             return [*([] if world.away else [(2.0, self.begin)]), *self._faults()]
-        for pen in (self.pen, self.side) if not world.away else ():
-            acts += [(3.0, pen.flush, partition) for partition in pen.waiting()]
+        for pen in (self.pen, self.side):
+            acts += [(3.0, pen.flush, partition) for partition in pen.waiting() if world.takes(partition)]
+        if self.heartbeat is not None and self.heartbeat[1]():
+            acts.append((3.0, self._beat))
         acts += [(1.5, self.store, effect) for effect in self.storing]
         if self.looks and self.looks[0][1]() and not world.away:
             acts.append((2.0, self.look_at_ends))
         if self.deletions:
             acts.append((1.0, self._delete_next))
+        if self.work.waiting:
+            acts.append((1.0, self._work_next))
         if self.truncation is not None and not world.away:
             acts.append((world.config.truncates, self.truncate))
-        if len(self.items) < BACKLOG_MAX and self._more():
+        if self.mailbox.has_room and self._more():
             acts.append((6.0, self.read_acks))
         if isinstance(self.blocked, effects.Commit):
             if not world.away:
@@ -486,7 +553,8 @@ class CoordinatorProcess:
                 acts.append((6.0, self.reread_one))
         else:
             if self.items or self._mail():
-                acts.append((8.0, self.take))
+                posted = self.items or self.mailbox._items or self.mailbox._sending
+                acts.append((8.0 if posted or not world.config.slow else 0.8, self.take))
             deadline = self.core.deadline()
             if deadline is not None and world.now >= deadline:
                 acts.append((3.0, self._feed, inputs.Tick()))
@@ -516,12 +584,20 @@ class CoordinatorProcess:
         if not world.faulty:
             return []
         acts: list[Any] = [Fault(0.05 * world.rate * world.config.coordinator_faults, self.crash)]
+        if self._drains() and self.work.waiting:  # the job is about to end: there are few such steps
+            acts.append(Fault(0.5 * world.rate * world.config.coordinator_faults, self.crash))
         for partition in self.pen.waiting():
             weight = 0.03 * world.rate * world.config.refusals
             acts.append(Fault(weight, lambda at=partition: self.pen.refuse(at, stands=world.rng.random() < 0.5)))
         for partition in self.side.waiting():
             acts.append(Fault(0.03 * world.rate * world.config.refusals, self._refuse_aside, partition))
         return acts
+
+
+def compacted(log: tuple[Keyed, ...], end: int) -> tuple[Keyed, ...]:
+    """Of the first ``end`` records those with whose key none of them stands behind."""
+    newest = {key: at for at, (key, _) in enumerate(log[:end])}
+    return tuple(entry for at, entry in enumerate(log) if at >= end or newest[entry[0]] == at)
 
 
 def _identity(user: NumberedCoordinator) -> NumberedCoordinator:

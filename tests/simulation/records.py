@@ -5,12 +5,16 @@ from __future__ import annotations
 from penstock.schemas.acks import AcksRecord
 from penstock.schemas.checkpoints import CheckpointLogRecord
 from penstock.schemas.codec import decode
+from penstock.schemas.errors import ForeignRecord
 from penstock.transport.ports import LogRecord
 
 
 def decoded_ack(record: LogRecord) -> AcksRecord | None:
-    """None for what does not belong on the acks topic."""
-    decoded = decode(record.value)
+    """None for what does not belong on the acks topic, or is unreadable."""
+    try:
+        decoded = decode(record.value)
+    except ForeignRecord:
+        return None
     return decoded if isinstance(decoded, AcksRecord) else None
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from .audits import check_logs_of
 from .configs import Config
+from .violations import Violation
 from .world import World
 
 _TAIL = 40
@@ -28,6 +29,8 @@ class Found:
     """The steps at which faults happened."""
     lines: list[str] = field(default_factory=list)
     """The trace, where one was asked for, or where something broke."""
+    error: type[Exception] | None = None
+    """What broke off the history if it was not a check."""
     happened: int = 0
     """How many faults there were before the history was shrunk; 0 where it was not."""
 
@@ -50,15 +53,18 @@ class Found:
 def simulate(config: Config, seed: int, *, tracing: bool = False, faults: Collection[int] | None = None) -> Found:
     """Runs a seed, with only those of its ``faults`` that happen at the given steps."""
     world = World(config, seed, tracing=tracing, faults=faults)
-    violation = None
+    violation, raised = None, None
     try:
         world.run_all()
-        check_logs_of(world.broker, world.settings)
+        if not config.damages:
+            check_logs_of(world.broker, world.settings)
     except Exception as error:
-        where = "" if type(error).__name__ == "Violation" else "\n" + "".join(traceback.format_exc(limit=-5))
-        violation = f"{error}{where}"
+        violation = str(error)
+        if not isinstance(error, Violation):
+            violation = f"{type(error).__name__}: {error}\n{traceback.format_exc(limit=-5)}"
+            raised = type(error)
     return Found(
-        config.name, seed, world.steps, len(world.checks.completed), violation, world.faults, world.lines or []
+        config.name, seed, world.steps, len(world.checks.completed), violation, world.faults, world.lines or [], raised
     )
 
 

@@ -14,6 +14,7 @@ from penstock.schemas.errors import PositionUnavailable, SequenceGap
 from penstock.schemas.events import CheckpointAborted, EventsRecord
 from penstock.schemas.graph import Partitioning
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
+from penstock.schemas.state import checksum_of
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.config import CoreConfig
@@ -63,7 +64,7 @@ class SubtaskProcess:
                 senders=tuple(settings.graph.channels_into(subtask)),
                 receivers=tuple(settings.graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
-                parallelism=settings.parallelism[subtask.operator],
+                layout=settings.parallelism,
             )
         )
         self.alive = True
@@ -163,7 +164,7 @@ class SubtaskProcess:
                     world.checks.deleting(self, [location])
                     world.stored.pop(location, None)
             case do.Report(error=error):
-                if isinstance(error, SequenceGap):
+                if isinstance(error, SequenceGap) and not world.config.strays:
                     raise Violation(f"section 5.4: {error}")
             case do.Leave(departure=departure, reason=reason):
                 self.leave(departure, reason)
@@ -289,7 +290,7 @@ class SubtaskProcess:
             record = self.fetched.popleft()
             decoded = decode(record.value)
             assert isinstance(decoded, EventsRecord)
-            if isinstance(decoded, CheckpointAborted):
+            if isinstance(decoded, CheckpointAborted) and decoded.epoch >= self.core.epoch_seen:  # else it is void
                 self.aborted.add(decoded.checkpoint_id)
             self.feed(on.RecordRead(record.offset, decoded))
 
@@ -371,7 +372,7 @@ class SubtaskProcess:
             self.unwanted.discard(location)
             del self.world.stored[location]
         else:
-            self.inbox.append(on.StateStored(n, location))
+            self.inbox.append(on.StateStored(n, location, checksum=checksum_of(upload.data)))
 
     def replace_pen(self) -> None:
         self._replace_pen()
@@ -385,7 +386,8 @@ class SubtaskProcess:
 
     def leave(self, departure: Departure, reason: str) -> None:
         self.world.trace(f"{self} leaves ({departure}): {reason}")
-        if departure is Departure.NO_START and self.world.calm_for(2 * HEARTBEAT_TIMEOUT_S) and self._was_heard():
+        answered = not self.world.config.damages and self.world.calm_for(2 * HEARTBEAT_TIMEOUT_S)
+        if departure is Departure.NO_START and answered and self._was_heard():
             raise Violation(f"section 5.2: the Hello of {self} is never answered")
         self.alive = False
         self.world.adrift.append(self.pen.abandon(None))

@@ -9,7 +9,7 @@ from penstock.coordinator.api import CheckpointResult, EventContext, Gateway, Op
 from penstock.coordinator.futures import EventFuture
 from penstock.schemas.errors import Backpressure
 from penstock.schemas.events import FailoverPolicy
-from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
+from penstock.schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 
 from .rescaling import fitted
 from .violations import Violation
@@ -83,8 +83,8 @@ class NumberedCoordinator(OperatorCoordinator):
             raise Violation(f"section 5: {event} of {self.operator}/{subtask}, which is gone, is not of the past")
         self.received[subtask].append(event)
         if self.world.config.pull:
-            if subtask not in self.gateways and self.process.raised:
-                return  # it raised in execution_attempt_ready just now, and will be rolled back
+            if attempt == NO_ATTEMPT or (subtask not in self.gateways and self.process.raised):
+                return  # its subtask has finished; or it raised in execution_attempt_ready, and will be rolled back
             if subtask not in self.gateways:
                 raise Violation(f"section 8: {event} of {self.operator}/{subtask} is handed over before its gateway")
             self.send(subtask)
@@ -96,7 +96,9 @@ class NumberedCoordinator(OperatorCoordinator):
             self.complete(checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        for s in self.subtasks:
+        checkpoint = self.world.checks.history.checkpoints[checkpoint_id]
+        derived = checkpoint.header.rescaled_from != NO_CHECKPOINT  # nobody has acknowledged it
+        for s in () if derived else self.subtasks:
             contained = self.world.checks.sent_in(checkpoint_id, SubtaskId(self.operator, s))
             missing = set(contained) - set(self.received[s])
             if missing and not self.process.raised:
@@ -105,8 +107,12 @@ class NumberedCoordinator(OperatorCoordinator):
                     " it"
                 )
         self._maybe_raise("notify_checkpoint_complete")
+        self.context.call_async(lambda: self.world.external.add((self.operator, checkpoint_id)), self._committed)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def _committed(self, result: Any, error: BaseException | None) -> None:
+        self._maybe_raise("call_async")
+
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         self._maybe_raise("notify_checkpoint_aborted")
 
     def subtask_reset(self, subtask: int, checkpoint_id: int) -> None:

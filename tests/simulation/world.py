@@ -6,7 +6,6 @@ import json
 import random
 import re
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -27,11 +26,13 @@ from .configs import (
     LENGTHS,
     LENGTHS_BACKLOG,
     PAUSES_S,
+    SKEWS_S,
     SPEEDS,
     SPEEDS_BACKLOG,
     Config,
 )
 from .coordinator_process import CoordinatorProcess
+from .damage import damages
 from .faults import Fault
 from .pen import Pen
 from .planner_process import PlannerProcess
@@ -55,7 +56,6 @@ _STEP_FAULTY_S, _STEP_CALM_S, _STEP_AWAY_S = 0.004, 0.001, 0.02
 class World:
     """``faulty`` while faults may happen; their ``rate`` changes from window to window, as do the processes' speeds."""
 
-    workers = ThreadPoolExecutor(1)
     """For ``call_async``, which nobody uses here."""
 
     def __init__(
@@ -71,15 +71,19 @@ class World:
         self.settings = config.settings(self.rng)
         self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog or config.late else LENGTHS) * config.operators
         self.away_until = self.calm_since = 0.0
+        self.parted_until: dict[Partition, float] = {}
+        """Events partitions that take nothing."""
         self.outage_to_come = config.outages * self.rng.random() > 0.7
         self.events_wanted = 2 if config.brief else max(3, self.chaos // (30 * config.operators))
         self.records_wanted = self.events_wanted * (2 if config.backlog else 1)
         """By one source, to one receiver."""
         self.now = 1.0
+        self.skew_s = 0.0
+        """By how much the broker's clock is ahead."""
         self.lines: list[str] | None = [] if tracing else None
         self.steps = 0
         ids = iter(range(1, 1 << 30))
-        self.broker = KeepingBroker(now_ms=self.now_ms, new_id=lambda: f"topic-{next(ids)}")
+        self.broker = KeepingBroker(now_ms=self.append_ms, new_id=lambda: f"topic-{next(ids)}")
         self.transport = MemoryTransport(self.broker)
         self.transport.create_topics(self.settings.topic_specs)
         self.acks = Partition(self.settings.topics.acks, 0)
@@ -110,6 +114,8 @@ class World:
         self.faulty, self.rate, self._window = True, 0.0, 0
         self._speed: dict[object, float] = {}
         self.newest_uid = self._nonces = self._runs = 0
+        self.external: set[tuple[str, int]] = set()
+        """Checkpoints whose effects an operator's coordinator has committed elsewhere."""
         self.finished = False
         self.untold = False
         """The job has ended, and the last words of who ended it were refused."""
@@ -125,6 +131,10 @@ class World:
 
     def now_ms(self) -> int:
         return _EPOCH_MS + int(self.now * 1000)
+
+    def append_ms(self) -> int:
+        """By the broker's clock."""
+        return self.now_ms() + int(1000 * self.skew_s)
 
     def time_of(self, ms: int) -> float:
         return (ms - _EPOCH_MS) / 1000
@@ -149,6 +159,10 @@ class World:
     def away(self) -> bool:
         """The broker is not there: nothing is written, read or looked up."""
         return self.now < self.away_until
+
+    def takes(self, partition: Partition) -> bool:
+        """Whether the broker takes records for it."""
+        return not self.away and self.now >= self.parted_until.get(partition, 0.0)
 
     @property
     def settled(self) -> bool:
@@ -316,6 +330,15 @@ class World:
         self.trace(f"the broker is AWAY for {seconds} s")
         self.away_until = self.now + seconds
 
+    def _part(self, seconds: float) -> None:
+        partition = self.event_partition(self.rng.choice(self.settings.subtasks()))
+        self.trace(f"{partition} takes NOTHING for {seconds} s")
+        self.parted_until[partition] = self.now + seconds
+
+    def _skew(self, seconds: float) -> None:
+        self.trace(f"the broker's clock is now AHEAD by {seconds} s")
+        self.skew_s = seconds
+
     def _freeze(self) -> None:
         process = self.rng.choice(self.processes())
         seconds = self.rng.choice(PAUSES_S)
@@ -334,7 +357,7 @@ class World:
         if not self.away:
             acts += [(3.0, self.side.flush, at) for at in self.side.waiting()]
             self.adrift = [pen for pen in self.adrift if pen.waiting()]
-            acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting()]
+            acts += [(1.0, pen.flush, at) for pen in self.adrift for at in pen.waiting() if self.takes(at)]
             self.truncations = [gone for gone in self.truncations if gone.truncation is not None]
             acts += [(0.1, gone.truncate) for gone in self.truncations]
         faults = self.rate if self.faulty else 0.0
@@ -361,6 +384,10 @@ class World:
                 acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
             if self.processes():
                 acts.append(Fault(0.02 * faults * config.freezes, self._freeze))
+            if config.skews:
+                acts.append(Fault(0.02 * faults * config.skews, self._skew, self.rng.choice(SKEWS_S)))
+            if config.partings:
+                acts.append(Fault(0.02 * faults * config.partings, self._part, self.rng.choice(PAUSES_S)))
             if not self.away:
                 acts.append(Fault(0.01 * faults * config.outages, self._go_away, self.rng.choice(PAUSES_S)))
         elif self.outage_to_come and self.settled:
@@ -376,7 +403,7 @@ class World:
                 acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP))
             if self.config.discards:
                 acts.append((0.03 * self.config.discards, self._command, CommandKind.DISCARD))
-        return acts + strikes(self)
+        return acts + strikes(self) + damages(self)
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:
         log = coordinator.log
@@ -444,6 +471,7 @@ class World:
                 break
         self.trace("---- faults stop")
         self.faulty, self.calm_since, self.away_until = False, self.now, 0.0
+        self.parted_until.clear()
         for process in self.processes():
             process.frozen_until = 0.0
             if isinstance(process, SubtaskProcess):

@@ -229,7 +229,7 @@ def test_a_sink_is_settled_when_all_that_was_written_is_visible(tmp_path: Path) 
     assert not sink.settled
     snapshot(sink, 7)
     assert not sink.settled
-    sink.notify_checkpoint_aborted(7)
+    sink.notify_checkpoint_aborted(7, "declined")
     snapshot(sink, 8)
     assert not sink.settled
     sink.notify_checkpoint_complete(8)

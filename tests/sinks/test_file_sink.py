@@ -53,7 +53,7 @@ def test_the_records_of_an_aborted_checkpoint_come_with_the_next_one(tmp_path: P
     sink = opened(tmp_path)
     write(sink, 1)
     snapshot(sink, 7)
-    sink.notify_checkpoint_aborted(7)
+    sink.notify_checkpoint_aborted(7, "declined")
     write(sink, 2)
     state = snapshot(sink, 8)
     sink.notify_checkpoint_complete(8)

@@ -172,7 +172,11 @@ def test_json_lines_hold_any_value_one_per_line(tmp_path: Path) -> None:
     assert list(visible(tmp_path).values()) == [values]
 
 
-@pytest.mark.parametrize("record", [b"bytes", {1, 2}, float("nan"), {"a": object()}, "\ud800"], ids=repr)
+@pytest.mark.parametrize(
+    "record",
+    [b"bytes", {1, 2}, float("nan"), {"a": object()}, "\ud800"],
+    ids=["bytes", "set", "nan", "object", "surrogate"],
+)
 def test_what_json_cannot_hold_is_refused_and_the_sink_goes_on(tmp_path: Path, record: Any) -> None:
     sink = opened(tmp_path)
     with pytest.raises(ConfigurationError, match=r"subtask out/1 of job 'flights': a \w+ that JSON cannot hold"):

@@ -186,7 +186,7 @@ class Histories(RuleBasedStateMachine):
         if kind == "complete":
             attempt.sink.notify_checkpoint_complete(n)
         else:
-            attempt.sink.notify_checkpoint_aborted(n)
+            attempt.sink.notify_checkpoint_aborted(n, "declined")
 
     @rule(new_epoch=st.booleans())
     def dies(self, new_epoch: bool) -> None:

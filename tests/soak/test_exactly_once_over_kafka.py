@@ -166,8 +166,15 @@ def states(running: LocalJob) -> dict[str, list[list[int]]]:
 
 @pytest.mark.kafka
 @pytest.mark.soak
-@pytest.mark.parametrize("policy", [FailoverPolicy.REPLAY, FailoverPolicy.GLOBAL])
-@pytest.mark.parametrize("clients", [KafkaTransport, SharedKafkaTransport])
+@pytest.mark.parametrize(
+    ("clients", "policy"),
+    [
+        pytest.param(KafkaTransport, FailoverPolicy.REPLAY, marks=pytest.mark.smoke),
+        (KafkaTransport, FailoverPolicy.GLOBAL),
+        (SharedKafkaTransport, FailoverPolicy.REPLAY),
+        pytest.param(SharedKafkaTransport, FailoverPolicy.GLOBAL, marks=pytest.mark.smoke),
+    ],
+)
 @pytest.mark.parametrize("seed", rounds())
 def test_lists_are_exact_whatever_fails(
     kafka_broker: EmbeddedBroker,

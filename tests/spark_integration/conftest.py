@@ -1,4 +1,4 @@
-"""One Spark session for all of these tests; jobs get names of their own."""
+"""A Spark session for each file; jobs get names of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SLOTS = 4
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # not longer: other tests of this process start sessions with settings of their own
 def spark() -> Iterator[SparkSession]:
     session = local_session(SLOTS)
     yield session

@@ -250,7 +250,7 @@ class Counting(OperatorCoordinator):
         self._perhaps_raise("notify_checkpoint_complete")
         self.next_at = {n: sent for n, sent in self.next_at.items() if n >= checkpoint_id}
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         self._perhaps_raise("notify_checkpoint_aborted")
         self.owed = [(n, result) for n, result in self.owed if n != checkpoint_id]
 

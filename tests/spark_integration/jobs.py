@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -150,7 +151,7 @@ class Raiser(Subtask):
         self.completed = True
         self._perhaps("notify_checkpoint_complete")
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         self._perhaps("notify_checkpoint_aborted")
 
 
@@ -226,6 +227,11 @@ def gone(pid: int) -> bool:
     except ProcessLookupError:
         return True
     return False
+
+
+def threads_since(before: set[threading.Thread], name: str) -> list[str]:
+    """The names of threads that were not there before and have ``name`` in theirs."""
+    return [thread.name for thread in threading.enumerate() if thread not in before and name in thread.name]
 
 
 def wait_until(condition: Any, timeout: float, what: str) -> None:

@@ -26,6 +26,7 @@ from .jobs import (
     counting_job,
     raising_job,
     raising_when_told_of_an_abort,
+    threads_since,
     wait_until,
     wait_until_counted,
 )
@@ -130,12 +131,13 @@ def test_a_worker_that_always_dies_fails_the_job_with_that_cause(
 def test_a_spark_job_that_somebody_cancels_ends_the_run_with_that_cause(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
+    before = set(threading.enumerate())
     handle = run(spark, counting_job(job_name, parallelism=1), broker=kafka_broker.bootstrap)
     wait_until_counted(handle, 10, subtasks=2)
     spark.sparkContext.cancelAllJobs()
     with pytest.raises(JobFailed, match="cancelled"):
         handle.wait(30)
-    wait_until(lambda: not any("coordinator" in t.name for t in threading.enumerate()), 10, "the coordinator leaves")
+    wait_until(lambda: not threads_since(before, "coordinator"), 10, "the coordinator leaves")
 
 
 def test_a_job_that_has_finished_is_refused_before_its_tasks_start(

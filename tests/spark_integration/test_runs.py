@@ -19,7 +19,16 @@ from penstock.schemas.errors import JobError, RunReplaced
 from penstock.spark_integration import run
 from penstock.transport.kafka import KafkaTransport
 
-from .jobs import CHECKPOINT, CounterThatRaisesOnce, counting_job, gone, reports_of, wait_until, wait_until_counted
+from .jobs import (
+    CHECKPOINT,
+    CounterThatRaisesOnce,
+    counting_job,
+    gone,
+    reports_of,
+    threads_since,
+    wait_until,
+    wait_until_counted,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +49,7 @@ def test_two_operators_with_four_subtasks_handle_every_event_once(
     wait_until(lambda: all(gone(r["pid"]) for r in reports.values()), 5, "the Python workers end")
 
 
+@pytest.mark.smoke
 def test_a_subtask_that_raises_starts_over_in_its_task(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str, tmp_path: Path
 ) -> None:
@@ -54,6 +64,7 @@ def test_a_subtask_that_raises_starts_over_in_its_task(
         assert status is not None and status.failovers_region == 1
 
 
+@pytest.mark.smoke
 def test_a_killed_worker_is_replaced_and_its_siblings_run_on(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
@@ -182,10 +193,12 @@ def test_requests_and_their_refusals_reach_the_caller(
 def test_many_runs_in_one_session_leave_no_threads_behind(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str
 ) -> None:
+    before = set(threading.enumerate())
+
     def once(name: str) -> list[str]:
         with run(spark, counting_job(name, limit=10, parallelism=1), broker=kafka_broker.bootstrap) as handle:
             wait_until_counted(handle, 10, subtasks=2)
-        wait_until(lambda: not any("penstock" in t.name for t in threading.enumerate()), 10, "our threads end")
+        wait_until(lambda: not threads_since(before, "penstock"), 10, "our threads end")
         return sorted(thread.name for thread in threading.enumerate())
 
     after_first = once(f"{job_name}-1")

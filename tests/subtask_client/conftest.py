@@ -52,7 +52,7 @@ class Wire:
 
     @staticmethod
     def aborted(n: int, epoch: int = 1) -> events.CheckpointAborted:
-        return events.CheckpointAborted(epoch, n)
+        return events.CheckpointAborted(epoch, n, "declined")
 
     @staticmethod
     def reset(epoch: int = 1, generation: int = 1) -> events.Reset:

@@ -54,12 +54,16 @@ def test_nothing_is_handled_twice_after_the_seek_back(two, wire, a, b):
     assert two.segments(B) == [(5, OPEN_END, -1)]
 
 
-def test_the_seek_back_starts_at_the_lowest_of_several_skipped_channels(three, wire, a, b, side):
-    three.append(wire.marker(1, 0))
-    three.receive("up", b.barrier(1), b.frame(b"b1"), a.frame(b"a1"), a.barrier(1), a.frame(b"a2"))
-    three.fresh().receive("side", side.barrier(1))
-    assert three.of(do.SeekData) == [do.SeekData("up", 1)]
-    assert three.records == [b"a1", b"b1", b"a2"]
+def test_the_seek_back_starts_at_the_lowest_of_several_skipped_channels(driver, wire, a, b, upstream):
+    """The first skipped record is of one channel, the last one of another; a third keeps the partition open."""
+    c = upstream("up/2", attempt=32)
+    d = driver("up/0 up/1 up/2", "down/0").started()
+    d.append(wire.marker(1, 0))
+    d.receive("up", a.barrier(1), b.barrier(1), b.frame(b"b1"), c.frame(b"c1"), a.frame(b"a1"), b.frame(b"b2"))
+    assert d.records == [b"c1"]
+    d.fresh().receive("up", c.barrier(1))
+    assert d.of(do.SeekData) == [do.SeekData("up", 2)]
+    assert d.records == [b"c1", b"b1", b"a1", b"b2"]
 
 
 def test_what_does_not_count_is_not_sought_back_to(two, wire, a, b, upstream):
@@ -159,10 +163,10 @@ def test_an_abort_of_another_checkpoint_told_while_blocked_is_told_once(two, wir
     two.append(wire.marker(1, 0))
     two.receive("up", a.barrier(1), b.barrier(1))
     two.append(wire.marker(2, 0), wire.frame(0, b"e1"), wire.aborted(1))
-    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1)]
+    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
     assert two.core.aligning == 2
     two.receive("up", a.barrier(2), b.barrier(2))
-    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1)]
+    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
     assert two.handled == [b"e1"]
 
 

@@ -107,9 +107,9 @@ def test_a_large_state_is_stored_first_and_snapshot_taken_goes_ahead(d, wire, dr
     for part in ("checkpoint-1/", "reader-0", "epoch-1", "attempt-50"):
         assert part in store.location
     d.core.send(b"after the snapshot")
-    d.feed(on.StateStored(1, store.location, 17))
+    d.feed(on.StateStored(1, store.location, 17, checksum=99))
     ack = d.ack()
-    assert ack.state == StateHandle(5, location=store.location)
+    assert ack.state == StateHandle(5, location=store.location, checksum=99)
     assert (ack.handled_through, ack.sent_sequence, ack.event_position, ack.duration_ms) == (1, 1, 3, 17)
 
 
@@ -207,7 +207,7 @@ def test_when_the_stopping_checkpoint_is_aborted_the_work_behind_it_goes_on(d, w
     d.append(wire.aborted(1), wire.frame(1, b"b"))
     assert d.handled == [b"a", b"b"]
     assert [call.checkpoint_id for call in d.of(do.TakeSnapshot)] == [1, 2]
-    assert d.of(do.NotifyAborted) == [do.NotifyAborted(1)]
+    assert d.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
     assert d.core.may_poll
 
 
@@ -229,7 +229,7 @@ def test_completion_is_told_once_and_only_for_what_this_attempt_has_begun(d, wir
 def test_an_abort_is_told_once_and_only_for_what_this_attempt_has_begun(d, wire):
     d.started(next_checkpoint_id=5)
     d.append(wire.marker(5, 0), wire.marker(6, 0), wire.completed(6), wire.aborted(5), wire.aborted(5), wire.aborted(4))
-    assert d.of(do.NotifyAborted) == [do.NotifyAborted(5)]
+    assert d.of(do.NotifyAborted) == [do.NotifyAborted(5, "declined")]
 
 
 def test_a_notice_of_another_epoch_is_none(d, wire):

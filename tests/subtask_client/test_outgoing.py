@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from penstock.schemas.acks import Finished
-from penstock.schemas.codec import encode
+from penstock.schemas.acks import Finished, Heartbeat
+from penstock.schemas.codec import decode, encode
 from penstock.schemas.state import Sender
 from penstock.subtask_client.outgoing import RECORD_COST_BYTES, Outgoing
 from penstock.transport.ports import Partition
@@ -22,10 +22,12 @@ class SlowWriter:
     def __init__(self):
         self.outcomes = []
         self.keys = []
+        self.values = []
         self.closed = False
 
     def append(self, partition, value, key=None, on_outcome=None):
         self.keys.append(key)
+        self.values.append(value)
         self.outcomes.append(on_outcome)
 
     def close(self, timeout_s=5.0):
@@ -118,6 +120,19 @@ def test_a_record_has_subtask_and_attempt_as_its_key():
     transport, out = outgoing()
     out.write(RECORD)
     assert transport.writers[0].keys == [b"reader/0:5"]
+
+
+def heartbeat(handled_through, generation=0):
+    return Heartbeat(Sender("reader", 0, 5, 1, generation), handled_through, "polling", 0, False, {})
+
+
+def test_a_heartbeat_that_comes_behind_a_newer_one_says_no_less():
+    """Section 6: under one Start handled-through never goes back, and two threads write heartbeats."""
+    transport, out = outgoing()
+    for beat in (heartbeat(37), heartbeat(35), heartbeat(38), heartbeat(0, generation=1)):
+        out.write_heartbeat(beat)
+    said = [decode(value) for value in transport.writers[0].values]
+    assert said == [heartbeat(37), heartbeat(37), heartbeat(38), heartbeat(0, generation=1)]
 
 
 def test_small_records_are_bounded_too():

@@ -41,7 +41,7 @@ def test_where_the_stopping_savepoint_is_aborted_everything_goes_on_right_behind
     two.fresh().append(wire.aborted(1))
     assert two.of(do.Seek) == [do.Seek(3)]
     assert two.of(do.SeekData) == [do.SeekData("up", 2)]
-    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1)]
+    assert two.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
     assert (two.records, two.handled) == ([b"a1", b"b1", b"a2", b"b2"], [b"e1", b"e2", b"e3"])
     assert two.in_state[2] == {b"e1", b"e2", b"e3", b"a1", b"a2", b"b1", b"b2"}
     assert two.core.may_poll

@@ -138,11 +138,19 @@ def test_an_unaligned_checkpoint_aborted_while_channels_are_behind_is_never_acke
     (store,) = d.of(do.StoreState)
     d.append(wire.marker(1, 0), wire.aborted(1))
     assert do.DropState(store.location) in d.effects
-    assert d.of(do.NotifyAborted) == [do.NotifyAborted(1)]
+    assert d.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
     d.receive("up", b.barrier(1))
     d.feed(on.StateStored(1, store.location))
     assert d.snapshots == [1]
     assert not d.written(CheckpointAck, CheckpointDecline)
+
+
+def test_an_aborted_checkpoint_with_an_inline_state_deletes_nothing(eager, wire, a):
+    eager.append(wire.marker(1, 0))
+    eager.receive("up", a.barrier(1))
+    eager.fresh().append(wire.aborted(1))
+    assert eager.of(do.NotifyAborted) == [do.NotifyAborted(1, "declined")]
+    assert eager.of(do.DropState) == []
 
 
 def test_a_newer_barrier_gives_up_an_unaligned_checkpoint_that_this_channel_still_owes(driver, wire, a, b):

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.schemas.acks import Hello, Refused, SchemaDigest
 from penstock.schemas.events import Welcome, WriterSchema
-from penstock.schemas.versions import CURRENT, UNSAID, Versions
+from penstock.schemas.versions import CURRENT, Versions
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.phases import Phase
@@ -30,7 +30,7 @@ def test_a_hello_names_version_release_and_the_schemas_it_writes_under():
 )
 def test_it_takes_up_a_start_in_a_version_it_speaks_and_refuses_any_other(wire, own, oldest, spoken):
     d = CoreDriver(versions=Versions(own, oldest, "1.0")).hello()
-    d.append(*([] if spoken == UNSAID else [welcome(spoken)]), wire.start())
+    d.append(welcome(spoken), wire.start())
     if oldest <= spoken <= own:
         assert d.core.phase is Phase.RUNNING
         return
@@ -52,6 +52,14 @@ def test_a_welcome_to_somebody_else_says_nothing_about_the_own_start(wire):
     assert d.core.phase is Phase.RUNNING
 
 
+def test_a_welcome_names_its_instance_by_nonce_where_the_attempt_is_not_known(wire):
+    """Section 4: the outcome of the Hello is unknown, and the Start with its nonce is adopted."""
+    d = CoreDriver(versions=Versions(2, 1))
+    d.hello_known = False
+    d.hello().append(welcome(3), wire.start())
+    assert d.core.phase is Phase.LEFT
+
+
 def test_a_running_instance_that_a_coordinator_of_another_version_starts_again_leaves(wire):
     """A takeover by a coordinator that speaks above what it knows."""
     d = CoreDriver(versions=Versions(2, 1)).started()
@@ -64,12 +72,19 @@ def test_each_hello_forgets_what_the_coordinator_before_spoke(wire):
     d = CoreDriver(versions=Versions(2, 1)).hello()
     d.append(welcome(2), wire.start())
     d.append(wire.reset(epoch=2, generation=0))
-    assert d.core.spoken == UNSAID
+    assert d.core.spoken is None
+
+
+def test_a_start_whose_welcome_was_lost_is_taken_up(wire):
+    """The coordinator knows both versions and would have refused an older instance."""
+    d = CoreDriver(versions=Versions(3, 3)).hello()
+    d.append(wire.start())
+    assert d.core.phase is Phase.RUNNING
 
 
 def test_schemas_ahead_of_a_start_are_handed_to_the_codecs(wire):
     d = CoreDriver().hello()
-    d.append(welcome(2), WriterSchema(1, "reader", "state", '"int"'), wire.start())
+    d.append(welcome(1), WriterSchema(1, "reader", "state", '"int"'), wire.start())
     assert d.of(do.LearnSchema) == [do.LearnSchema("reader", "state", '"int"')]
     assert d.core.phase is Phase.RUNNING
 

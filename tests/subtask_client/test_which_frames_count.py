@@ -138,6 +138,7 @@ def test_a_gap_or_repeat_fails_the_attempt_loudly_with_the_offsets(d, wire, foun
     for part in ("reader/0", "attempt 50", "expected sequence 2", f"at offset 2 has {found}", "offset 0"):
         assert part in str(gap)
     assert d.written(Failed)[0].cause == str(gap)
+    assert d.written(Failed)[0].missing == 2
     assert d.handled == [b"a", b"b"]
 
 

@@ -40,6 +40,8 @@ class Course:
     def __init__(self) -> None:
         self.may_end = threading.Event()
         """Before it is set the last event of each subtask is not sent."""
+        self.limit = EVENTS
+        """So many events are sent to each subtask, at most."""
         self.lock = threading.Lock()
         self.settled: Counter[int] = Counter()
         """How often the future of each send settled, by the number of the send."""
@@ -69,7 +71,7 @@ class Counting(penstock.OperatorCoordinator):
         self.course.closed.append("coordinator")
 
     def _send(self) -> None:
-        end = EVENTS if self.course.may_end.is_set() else EVENTS - 1
+        end = min(self.course.limit, EVENTS if self.course.may_end.is_set() else EVENTS - 1)
         for subtask, gateway in self.gateways.items():
             if self.next[subtask] < end:
                 self._send_one(gateway, self.next[subtask])
@@ -100,7 +102,7 @@ class Counting(penstock.OperatorCoordinator):
         self.course.told = [list(told) for told in self.told]  # everything that belongs to it has been handed over
         self.course.completed.append(checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
         self.course.aborted.append(checkpoint_id)
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:

@@ -36,7 +36,7 @@ def frame(sequence: int) -> EventFrame:
 
 
 def hello(operator: str = "op", subtask: int = 0, nonce: str = "n") -> Hello:
-    return Hello(operator, subtask, "run", nonce, "task", "host")
+    return Hello(operator, subtask, "run", nonce, "task", "host", {"op": 2}, 1)
 
 
 def heartbeat(subtask: int, through: int = 0) -> Heartbeat:

@@ -23,7 +23,7 @@ Outcomes = list[tuple[int | None, Exception | None]]
 @pytest.fixture(
     params=[
         "memory",
-        pytest.param("kafka", marks=pytest.mark.kafka),
+        pytest.param("kafka", marks=[pytest.mark.kafka, pytest.mark.smoke]),
         pytest.param("kafka-shared", marks=pytest.mark.kafka),
     ]
 )

@@ -32,7 +32,6 @@ AppendAll = Callable[[Partition, list[bytes]], None]
         "memory",
         "memory-faulty",
         pytest.param("kafka", marks=pytest.mark.kafka),
-        pytest.param("kafka-faulty", marks=pytest.mark.kafka),
         pytest.param("kafka-shared", marks=pytest.mark.kafka),
     ]
 )

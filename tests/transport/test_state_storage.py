@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,43 @@ def test_passwords_in_the_url_are_not_shown(password: str) -> None:
         storage.get("1/a")
     assert "hunter2" not in str(caught.value) + repr(storage)
     assert "nosuchthing://***@somewhere/x" in repr(storage)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "nosuchthing://user:hun/ter2@somewhere/x",
+        "nosuchthing://user:h@nter/2@somewhere/x",
+        "nosuchthing://somewhere/x?secret=hunter2hunter2&region=hunter2",
+        "nosuchthing://user:hunter%2Fhunter2@somewhere/x?token=a%20hunter2",
+    ],
+)
+def test_no_part_of_a_secret_is_shown_wherever_it_stands_in_the_url(url: str) -> None:
+    storage = StateStorage(url, "penstock.flights.")
+    with pytest.raises(StateError) as caught:
+        storage.get("1/a")
+    told = str(caught.value) + repr(storage) + storage.owner_location
+    assert not [part for part in ("hunter", "ter2", "h@nter", "user") if part in told], told
+    assert "somewhere/x" in told
+
+
+def test_a_secret_that_a_library_names_by_itself_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("InvalidAccessKey: a hunter2/ is unknown")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(StateError, match=r"InvalidAccessKey: \*\*\* is unknown"):
+        StateStorage("s3://somewhere/x?key=a%20hunter2%2F", "penstock.flights.").get("1/a")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes are POSIX")
+def test_a_stored_state_and_the_mark_of_its_owner_are_for_their_user_alone(tmp_path: Path) -> None:
+    storage = StateStorage(tmp_path.as_uri(), "penstock.flights.")
+    storage.put("1/a", b"state")
+    storage.mark_owner(b"mark", instead=False)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
 def test_it_travels_to_another_process(storage: StateStorage, url: str) -> None:

@@ -185,8 +185,10 @@ class CheckpointLists:
         self._reset_told()
 
     def _reset_told(self) -> None:
+        """Nothing is on its way to a coordinator here: what belongs to the checkpoint has been handed over."""
+        n = max(self.completed, default=NO_CHECKPOINT)
         for operator in NAMES:
-            self.told[operator].append(("reset", max(self.completed, default=NO_CHECKPOINT)))
+            self.told[operator] += [("reset", n)] if n == NO_CHECKPOINT else [("reset", n), ("complete", n)]
 
     def _settle(self) -> None:
         """What has become due by the step before."""

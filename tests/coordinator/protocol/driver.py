@@ -35,9 +35,11 @@ from penstock.coordinator.protocol.inputs import (
     Sent,
     StateCompleted,
     Tick,
+    WorkLeft,
 )
 from penstock.coordinator.protocol.invariants import check_invariants
-from penstock.coordinator.protocol.state import Epoch, JobState, Pending, Slot
+from penstock.coordinator.protocol.pending import Pending
+from penstock.coordinator.protocol.state import Epoch, JobState, Slot
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import (
     AcksRecord,
@@ -59,12 +61,14 @@ from penstock.schemas.frames import pack, unpack
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
-from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender, StateHandle
+from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender, StateHandle, attempt_location
 from penstock.schemas.status import CommandReply
+from penstock.schemas.versions import CURRENT
 
 T = TypeVar("T")
 
 S0, S1 = SubtaskId("op", 0), SubtaskId("op", 1)
+LAYOUT = {"op": 2}
 LIFE = "id-2"
 """Id of the job's checkpoint topic."""
 INTERVAL = 10.0
@@ -124,12 +128,16 @@ class Task:
     def heartbeat(self, handled_through: int = 0, **changes: Any) -> Heartbeat:
         return replace(Heartbeat(self.sender, handled_through, "polling", 0, False, {}), **changes)
 
-    def ack(self, n: int, **changes: Any) -> CheckpointAck:
+    def stored(self, n: int) -> StateHandle:
+        """The handle of a state that it has stored for checkpoint ``n``."""
+        return StateHandle(9, location=attempt_location(n, self.sender))
+
+    def ack(self, n: int, *, stores: bool = False, **changes: Any) -> CheckpointAck:
         log = self.script.events_log[self.subtask]
         stream = self.script.slot(self.subtask).stream
         handled = 0 if stream is None else stream.appended_through
         given = CheckpointAck(
-            self.sender, n, StateHandle(5, inline=b"state"), len(log), (), handled,
+            self.sender, n, self.stored(n) if stores else StateHandle(5, inline=b"state"), len(log), (), handled,
             self.sent, self.data_positions(), False, 1,
         )  # fmt: skip
         return replace(given, **changes)
@@ -192,6 +200,8 @@ class Script:
         self.auto_cut = True
         self.state: Callable[[str, int], bytes | None] = lambda operator, n: f"{operator}@{n}".encode()
         self.auto_ends = True
+        self.auto_drain = True
+        """User code has begun nothing."""
         self.deal: Callable[[effects.StatesToDeal], tuple[StateHandle | None, ...]] = dealt
         self._looks: list[int] = []
         self._nonces = 0
@@ -315,11 +325,13 @@ class Script:
                     for offset in range(max(effect.begin, self.acks_begin), effect.end):
                         record = self.acks[offset][1]
                         if record is not None:
-                            assert self.core.handle(Reread(offset, record), self.now) == []
+                            self._perform(self.core.handle(Reread(offset, record), self.now))
                     self._perform(self.core.handle(RereadEnd(), self.now))
                 case effects.Redistribute():
                     dealt = {o.operator: self.deal(o) for o in effect.operators}
                     self._perform(self.core.handle(Redistributed(dealt), self.now))
+                case effects.Drain() if self.auto_drain:
+                    self._perform(self.core.handle(WorkLeft(self.job.history.epoch, {}), self.now))
                 case effects.LookAtEnds():
                     self._looks.append(effect.checkpoint_id)
                 case effects.CallCheckpoint():
@@ -386,6 +398,7 @@ class Script:
         """An instance says Hello; ``said`` is what else it says of itself."""
         self._nonces += 1
         nonce = f"nonce-{self._nonces}"
+        said = {"layout": dict(self.settings.parallelism), "protocol": CURRENT.protocol} | said
         record = Hello(*subtask, run, nonce, f"task-{self._nonces}", "host", **said)
         task = self.tasks[subtask] = Task(self, subtask, run, len(self.acks), nonce)
         if read:

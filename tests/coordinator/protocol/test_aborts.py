@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.coordinator.protocol import effects
@@ -9,7 +11,6 @@ from penstock.coordinator.protocol.inputs import StateFailed
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.events import CheckpointAborted, TriggerCheckpoint
 from penstock.schemas.settings import OperatorSettings
-from penstock.schemas.state import StateHandle
 
 from .driver import INTERVAL, S0, S1, Script, names
 
@@ -30,9 +31,20 @@ def test_everybody_is_told_of_an_abort() -> None:
     n = script.trigger()
     script.forget()
     script.read(script.task().decline(n))
-    assert names(script.calls) == ["aborted"]
+    assert script.calls == [effects.CallAborted("op", n, "op/0 declined: cannot")]
     for subtask in (S0, S1):
-        assert script.appended(subtask) == [CheckpointAborted(1, n)]
+        assert script.appended(subtask) == [CheckpointAborted(1, n, "op/0 declined: cannot")]
+
+
+def test_subtasks_are_told_the_beginning_of_a_long_reason() -> None:
+    """One record for each subtask: a thousand of them must not carry a traceback each."""
+    script = Script.running()
+    n = script.trigger()
+    script.forget()
+    script.read(replace(script.task().decline(n), reason="x" * 4_000))
+    (notice,) = script.appended(S0)
+    assert isinstance(notice, CheckpointAborted)
+    assert notice.reason == "op/0 declined: " + "x" * 481 + " ..."
 
 
 def test_subtasks_are_not_told_of_a_checkpoint_whose_marker_they_never_got() -> None:
@@ -61,10 +73,10 @@ def test_stored_state_of_an_aborted_checkpoint_is_released() -> None:
     """Section 7.8."""
     script = Script.running()
     n = script.trigger()
-    script.read(script.task().ack(n, state=StateHandle(9, location="somewhere")))
+    script.read(script.task().ack(n, stores=True))
     script.forget()
     script.read(script.task(S1).decline(n))
-    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("somewhere",))]
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates((script.task().stored(n).location,))]
 
 
 def test_a_decline_for_a_checkpoint_that_is_over_is_ignored() -> None:
@@ -259,15 +271,35 @@ def test_held_bytes_are_counted_down_however_they_leave(how: str) -> None:
     assert script.epoch.held_bytes["op"] == 0
 
 
-def test_events_that_wait_for_their_coordinator_are_bounded_too() -> None:
-    """G7: no buffer grows without a bound."""
+def test_no_record_is_read_while_too_much_waits_for_a_checkpoint_future() -> None:
+    """Section 7.2: the rest waits in the log (G7)."""
     script = Script.running(OperatorSettings("op", 1, max_held_bytes=10))
     script.auto_cut = False
-    script.trigger()
-    script.read(script.task().frame(b"12345678901"))
-    assert script.pending == {}
-    assert script.received() == [b"12345678901"]
+    n = script.trigger()
+    script.read(script.task().frame(b"123456"))  # and its length
+    assert script.core.reads, "the bound is reached, not passed"
+    script.read(script.task().frame(b""))
+    assert not script.core.reads, "an empty event counts, too"
+    assert list(script.pending) == [n]
+    assert script.received() == []
+    script.handle(script.completed("op", n))
+    assert script.core.reads
+    assert script.received() == [b"123456", b""]
     assert script.epoch.withheld_bytes == 0
+
+
+def test_a_future_that_stays_open_while_nothing_is_read_counts_as_a_failure() -> None:
+    """Section 7.2: the log was not away, the coordinator did not want it."""
+    script = Script.running(OperatorSettings("op", 1, max_held_bytes=10), checkpoint={"timeout": 60.0})
+    script.auto_cut = False
+    n = script.trigger()
+    script.read(script.task().frame(b"12345678901"))
+    script.advance(61.0)
+    assert n not in script.pending
+    assert script.job.failures_in_a_row == 1
+    assert "the coordinator of op to complete its checkpoint future" in script.job.blamed[0]
+    assert script.received() == [b"12345678901"]
+    assert script.core.reads
 
 
 def test_events_copied_into_a_savepoint_are_bounded_too() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead, Committed, StateNotStored, StateStored, Tick
-from penstock.coordinator.protocol.state import Step
+from penstock.coordinator.protocol.pending import Step
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart
 from penstock.schemas.events import CheckpointAborted, EventFrame
 from penstock.schemas.events import CheckpointCompleted as CompletedNotice
@@ -138,8 +138,8 @@ def test_a_late_ack_is_ignored_and_its_stored_state_released() -> None:
     n = script.trigger()
     script.read(script.task(S1).decline(n))
     script.forget()
-    script.read(script.task().ack(n, state=StateHandle(9, location="somewhere")))
-    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("somewhere",))]
+    script.read(script.task().ack(n, stores=True))
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates((script.task().stored(n).location,))]
     assert script.last_id == -1
 
 
@@ -147,9 +147,9 @@ def test_a_repeated_ack_of_a_completed_checkpoint_releases_nothing() -> None:
     """Section 11: duplicated; section 7.9: only what a committed discard names is deleted."""
     script = Script.running()
     n = script.trigger()
-    script.acknowledge(n, state=StateHandle(9, location="somewhere"))
+    script.acknowledge(n, stores=True)
     script.forget()
-    script.read(script.task().ack(n, state=StateHandle(9, location="somewhere")))
+    script.read(script.task().ack(n, stores=True))
     assert script.made(effects.DeleteStates) == []
 
 
@@ -160,7 +160,8 @@ def test_the_commit_holds_all_parts_positions_and_states() -> None:
     """Section 7.7; section 3."""
     script = Script.running()
     n = script.trigger()
-    script.read(script.task(S0).ack(n, event_position=11, handled_through=0, sent_sequence=4))
+    script.read(script.task(S0).frame(b"a", b"b", b"c", b"d"))
+    script.read(script.task(S0).ack(n, event_position=11, handled_through=0))
     offset = len(script.acks)
     script.read(script.task(S1).ack(n, state=None))
     (completed,) = script.committed(CheckpointCompleted)

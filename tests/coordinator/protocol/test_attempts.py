@@ -6,15 +6,16 @@ from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import AcksRecord, FailureHint, Hello, RunStarted
 from penstock.schemas.checkpoints import RunClaimed
-from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop
+from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop, Welcome
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
+from penstock.schemas.texts import TEXT_CHARS_MAX
 
-from .driver import S0, S1, Script, names
+from .driver import LAYOUT, S0, S1, Script, names
 
 
 def hello(subtask: int, run: str = "run-1") -> Hello:
-    return Hello("op", subtask, run, "nonce", "task", "host")
+    return Hello("op", subtask, run, "nonce", "task", "host", LAYOUT, 1)
 
 
 def test_the_offset_of_the_hello_is_the_attempt_id_and_start_echoes_the_nonce() -> None:
@@ -38,7 +39,8 @@ def test_start_says_all_that_a_restore_needs() -> None:
     script = Script.running()
     script.send(script.task(), b"a", b"b")
     n = script.trigger()
-    script.acknowledge(n, event_position=2, handled_through=2)
+    script.acknowledge(n, S0)
+    script.read(script.task().ack(n, event_position=2, handled_through=2))
     task = script.hello()
     start = task.start
     assert (start.checkpoint_id, start.event_position, start.expected_sequence) == (n, 2, 2)
@@ -73,11 +75,28 @@ def test_a_newer_hello_fails_the_live_attempt_and_gets_its_own_start() -> None:
     assert newer.start.generation == older.start.generation + 1
 
 
+def test_a_hello_with_a_name_beyond_any_bound_is_dropped() -> None:
+    """Hello names come back in records of its partition, which the broker must take."""
+    script = Script.running()
+    script.forget()
+    script.read(Hello("op", 0, "run-1", "x" * 5_000, "task", "host", LAYOUT, 1))
+    assert script.appended(S0) == []
+    assert script.dropped("hello-of-unknown-subtask") == 1
+
+
+def test_the_reason_of_a_stop_is_bounded_whatever_the_hello_says() -> None:
+    script = Script.running()
+    script.forget()
+    script.read(Hello("op", 0, "run-1", "nonce", "task", "host", {f"operator-{i}": 1 for i in range(10_000)}, 1))
+    (stop,) = script.appended(S0)
+    assert isinstance(stop, Stop) and len(stop.reason) <= TEXT_CHARS_MAX
+
+
 def test_the_subtask_whose_newer_hello_is_the_cause_gets_no_reset() -> None:
     """Section 8 ◆: its Start carries the new generation."""
     script = Script.running()
     script.hello()
-    assert [type(record) for record in script.appended()] == [Start]
+    assert [type(record) for record in script.appended()] == [Welcome, Start]
 
 
 def test_what_a_replaced_attempt_still_says_is_dropped_and_counted() -> None:
@@ -135,7 +154,7 @@ def test_what_was_read_before_a_failure_is_handed_over_ahead_of_it() -> None:
 def test_a_hello_of_a_subtask_that_does_not_exist_is_dropped() -> None:
     """G5: nothing read from a topic is trusted."""
     script = Script.running()
-    script.read(hello(9), Hello("nobody", 0, "run-1", "nonce", "task", "host"), hello(-1))
+    script.read(hello(9), Hello("nobody", 0, "run-1", "nonce", "task", "host", LAYOUT, 1), hello(-1))
     assert script.dropped("hello-of-unknown-subtask") == 3
     assert script.effects == []
 
@@ -316,7 +335,7 @@ def test_a_displaced_hello_whose_own_task_dies_is_not_answered() -> None:
 
 
 def says_again(script: Script, previous: int, task: str = "task-of-old") -> None:
-    script.read(Hello("op", 0, "run-1", "again", task, "host", previous))
+    script.read(Hello("op", 0, "run-1", "again", task, "host", LAYOUT, 1, previous))
 
 
 def test_an_instance_that_another_has_superseded_is_told_so_and_supersedes_nobody() -> None:
@@ -350,7 +369,7 @@ def test_a_second_hello_of_one_task_supersedes_its_first() -> None:
     script.read(task.failed())
     script.slot(S0).start_not_before = 100.0
     says_again(script, task.attempt, "the task")
-    script.read(Hello("op", 0, "run-1", "once more", "the task", "host", task.attempt))
+    script.read(Hello("op", 0, "run-1", "once more", "the task", "host", LAYOUT, 1, task.attempt))
     script.advance(100.0)
     assert [start.nonce for start in script.records(S0, Start)][-1] == "once more"
 
@@ -360,7 +379,7 @@ def test_a_superseded_instance_is_told_so_at_a_takeover_too() -> None:
     script = Script.running()
     old = script.task(S0).attempt
     new = script.hello(S0, read=False).attempt
-    script.write(Hello("op", 0, "run-1", "again", "task-of-old", "host", old))
+    script.write(Hello("op", 0, "run-1", "again", "task-of-old", "host", LAYOUT, 1, old))
     script.forget()
     script.restart()
     stops = [r for r in script.appended(S0) if isinstance(r, Stop)]

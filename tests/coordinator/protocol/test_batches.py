@@ -231,7 +231,7 @@ def test_a_query_that_comes_back_behind_its_last_batch_has_it_completed() -> Non
     again.idle()
     assert script.last_id == planned.checkpoint_id
     assert script.epoch.restored is not None and script.epoch.restored.id == planned.checkpoint_id
-    assert names(script.calls)[-3:] == ["reset", "ready", "ready"]
+    assert names(script.calls)[-4:] == ["reset", "complete", "ready", "ready"]
     assert query.rows(planned) == [b"a"]
     send(script, b"c")
     assert again.rows(again.plan()) == [b"c"]
@@ -400,21 +400,6 @@ def test_fresh_aborts_what_is_prepared_and_deletes_its_state() -> None:
     Query(script, "query-2", fresh=True).idle()
     assert script.job.history.prepared == {}
     assert script.made(effects.DeleteStates)[-1].locations == (store.location,)
-
-
-def test_fresh_throws_nothing_away_that_its_run_has_completed() -> None:
-    script, *_ = two_batches()
-    fresh = Query(script, "query-2", fresh=True)
-    fresh.idle()
-    late = fresh.wanted()
-    send(script, b"c")
-    planned = fresh.plan()
-    fresh.commit(planned)
-    fresh.idle()
-    script.restart()
-    script.read(late)  # it was on its way for so long
-    fresh.idle()
-    assert script.last_id == planned.checkpoint_id
 
 
 def test_only_the_owner_of_the_log_refuses() -> None:

@@ -53,7 +53,7 @@ def test_a_restore_hands_over_what_the_batch_sent(committed: str) -> None:
     script.restart()
     query.idle()
     assert script.received() == [b"x", b"y"]
-    assert names([c for c in script.calls if getattr(c, "subtask", 0) == 0])[-2:] == ["ready", "events"]
+    assert names([c for c in script.calls if getattr(c, "subtask", 0) == 0])[-3:] == ["ready", "events", "complete"]
 
 
 def test_a_batch_that_runs_again_after_its_commit_sends_nothing_twice() -> None:

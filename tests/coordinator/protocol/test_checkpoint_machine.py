@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateCompleted, StateFailed, StateNotStored
 from penstock.coordinator.protocol.inputs import StateStored as Stored
-from penstock.coordinator.protocol.state import Step
+from penstock.coordinator.protocol.pending import Step
 from penstock.schemas.acks import CheckpointAck, CheckpointDecline, CommandKind, Failed, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart, CommandExecuted, SubtaskSnapshot
 from penstock.schemas.events import CheckpointAborted, TriggerCheckpoint

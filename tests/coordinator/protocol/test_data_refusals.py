@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.inputs import Offsets, Restore
-from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import JobSettings, OperatorSettings
@@ -287,15 +285,3 @@ def test_a_new_operator_may_take_records_by_key() -> None:
     script.restart(now(Partitioning.KEYED, max_parallelism=7, restart=FOREVER))
     hello_all(script)
     assert script.task(A0).start.checkpoint_id == n
-
-
-def test_a_checkpoint_that_does_not_say_its_key_groups_is_restored() -> None:
-    """As older versions wrote them: nobody knows better."""
-    script = pair()
-    n = script.checkpoint()
-    (header,) = script.committed(CheckpointCompleted)
-    older = replace(header, operators=tuple(replace(o, max_parallelism=0, inputs=()) for o in header.operators))
-    script.log = [(key, older if record is header else record) for key, record in script.log]
-    script.restart(now(Partitioning.KEYED, max_parallelism=256))
-    hello_all(script)
-    assert script.task(B0).start.checkpoint_id == n

@@ -13,7 +13,7 @@ from penstock.schemas.events import EventsRecord, FailoverPolicy, Reset, Start, 
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings
 
-from .driver import INTERVAL, S0, S1, Script
+from .driver import INTERVAL, LAYOUT, S0, S1, Script
 
 
 def one_unheard(policy: FailoverPolicy = FailoverPolicy.REPLAY) -> Script:
@@ -99,7 +99,7 @@ def test_a_stop_is_sent_again_in_the_next_epoch_until_a_checkpoint_stands_behind
     script = Script.running()
     old = script.task(S0).attempt
     script.hello(S0)
-    script.read(Hello("op", 0, "run-1", "again", "task-of-old", "host", old))
+    script.read(Hello("op", 0, "run-1", "again", "task-of-old", "host", LAYOUT, 1, old))
     script.forget()
     script.handle(AppendFailed(1, "refused"))
     script.advance(5.0)
@@ -122,7 +122,7 @@ def stops(script: Script) -> list[str]:
 
 def stranger(script: Script) -> None:
     """An instance of an older run, which is told to leave."""
-    script.read(Hello("op", 0, "run-0", "stranger", "its task", "host"))
+    script.read(Hello("op", 0, "run-0", "stranger", "its task", "host", LAYOUT, 1))
     assert any(stop.nonce == "stranger" for stop in script.records(S0, Stop))
 
 
@@ -184,7 +184,7 @@ def test_a_task_that_was_reported_dead_supersedes_nobody_at_a_takeover() -> None
     script.read(FailureHint("op", 0, "run-1", script.job.hellos[S0].hello.task, "its worker died"))
     assert isinstance(script.events_log[S0][-1], Reset)
     again = len(script.acks)
-    script.read(Hello("op", 0, "run-1", "again", attempt.hello.task, "host", first.attempt))
+    script.read(Hello("op", 0, "run-1", "again", attempt.hello.task, "host", LAYOUT, 1, first.attempt))
     script.advance(60.0)
     script.forget()
     script.restart()
@@ -201,7 +201,7 @@ def test_what_has_run_since_supersedes_what_seemed_to_have_taken_its_place_at_a_
     assert attempt is not None
     script.hello(S0, read=False)
     again = len(script.acks)
-    script.write(Hello("op", 0, "run-1", "again", attempt.hello.task, "host", first.attempt))
+    script.write(Hello("op", 0, "run-1", "again", attempt.hello.task, "host", LAYOUT, 1, first.attempt))
     beat = replace(first.heartbeat(), sender=replace(first.sender, attempt=again))
     script.write(beat)
     script.forget()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.coordinator.protocol import effects
@@ -11,7 +13,7 @@ from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.schemas.events import EventFrame, FailoverPolicy, Reset, Start
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
 
-from .driver import S0, S1, Script, names
+from .driver import INTERVAL, S0, S1, Script, names
 
 
 def with_policy(policy: FailoverPolicy, **changes: object) -> Script:
@@ -34,7 +36,7 @@ def test_a_failed_attempt_is_told_then_its_checkpoints_are_aborted_then_the_subt
     script.read(task.failed("boom"))
     assert script.calls == [
         effects.CallFailed("op", 0, task.attempt, "boom"),
-        effects.CallAborted("op", n),
+        effects.CallAborted("op", n, "failover of op/0: boom"),
         effects.CallSubtaskReset("op", 0, -1),
     ]
 
@@ -146,7 +148,9 @@ def test_under_replay_start_names_position_and_sequence_of_the_last_checkpoint()
     script = with_policy(FailoverPolicy.REPLAY)
     script.send(script.task(), b"a", b"b")
     position = len(script.events_log[S0])
-    script.checkpoint(handled_through=2, event_position=position)
+    n = script.trigger()
+    script.acknowledge(n, S0)
+    script.read(script.task().ack(n, handled_through=2, event_position=position))
     script.send(script.task(), b"c")
     start = script.hello().start
     assert (start.event_position, start.expected_sequence) == (position, 2)
@@ -179,7 +183,7 @@ def test_under_reset_every_attempt_has_a_stream_of_its_own_that_begins_at_0() ->
     """Section 5.4: per (epoch, attempt)."""
     script = with_policy(FailoverPolicy.RESET)
     script.send(script.task(), b"a", b"b")
-    script.checkpoint(handled_through=2)
+    script.checkpoint()
     task = script.hello()
     assert task.start.expected_sequence == 0
     script.send(task, b"c")
@@ -214,7 +218,8 @@ def test_under_global_a_failed_attempt_rolls_everybody_back() -> None:
     script.read(task.failed("boom"))
     failed = [c for c in script.calls if isinstance(c, effects.CallFailed)]
     assert [(c.attempt, c.reason is None) for c in failed] == [(task.attempt, False), (other.attempt, True)]
-    assert script.calls[-1] == effects.CallReset("op", n, script.calls[-1].state)  # type: ignore[union-attr]
+    assert names(script.calls)[-2:] == ["reset", "complete"]
+    assert [c.checkpoint_id for c in script.calls if isinstance(c, effects.CallReset)] == [n]
     assert "subtaskreset" not in names(script.calls)
 
 
@@ -340,6 +345,49 @@ def test_a_hello_whose_start_may_not_stand_waits_again_when_an_epoch_begins() ->
     script.forget()
     script.handle(AppendFailed(1, "refused"))
     assert [type(record).__name__ for record in script.appended(S0)] == ["Reset"]
-    (start,) = script.appended(S1)
+    _, start = script.appended(S1)
     assert isinstance(start, Start)
     assert (start.attempt, start.full_generation) == (script.task(S1).attempt, (2, 0))
+
+
+# ---- the same gap twice
+
+
+def missed(script: Script, sequence: int) -> None:
+    script.read(replace(script.task().failed("a gap"), missing=sequence))
+
+
+def test_a_gap_that_fails_two_attempts_fails_the_job_over_and_so_is_voided() -> None:
+    """Section 5.4 ◆: under replay the log would give the same gap to every attempt."""
+    script = with_policy(FailoverPolicy.REPLAY)
+    script.send(script.task(), b"a", b"b")
+    missed(script, 1)
+    assert script.job.statistics.global_failovers == 0
+    script.hello()
+    missed(script, 1)
+    assert script.job.statistics.global_failovers == 1
+    assert f"two attempts of {S0} missed event 1" in script.job.statistics.last_failure
+    script.advance(INTERVAL)  # the backoff
+    script.hello_all()
+    assert script.task().start.epoch == 2
+
+
+@pytest.mark.parametrize("sequences", [(1, 2), (-1, -1)])
+def test_failures_that_miss_other_events_or_none_fail_the_region_alone(sequences: tuple[int, int]) -> None:
+    """Section 8."""
+    script = with_policy(FailoverPolicy.REPLAY)
+    for sequence in sequences:
+        missed(script, sequence)
+        script.advance(INTERVAL)
+        script.hello()
+    assert script.job.statistics.global_failovers == 0
+    assert script.job.statistics.region_failovers == 2
+
+
+def test_under_reset_every_attempt_has_a_log_of_its_own() -> None:
+    """Section 5.4: sequences begin at 0 with each attempt, so its gap is another one."""
+    script = with_policy(FailoverPolicy.RESET)
+    missed(script, 1)
+    script.hello()
+    missed(script, 1)
+    assert script.job.statistics.global_failovers == 0

@@ -10,7 +10,6 @@ from penstock.coordinator.protocol.state import SlotPhase
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.errors import TaskFinished
 from penstock.schemas.events import CheckpointCompleted, Reset, Start, Stop
-from penstock.schemas.state import StateHandle
 
 from .driver import S0, S1, Script
 
@@ -198,7 +197,7 @@ def test_the_state_of_an_end_survives_the_abort_of_a_checkpoint_that_counts_with
     script.read(script.task(S0).finished())
     (first,) = script.pending
     second = script.trigger()
-    script.read(script.task(S0).ack(first, finished=True, state=StateHandle(9, location="its end")))
+    script.read(script.task(S0).ack(first, finished=True, stores=True))
     script.read(script.task(S1).ack(first))
     script.forget()
     script.read(script.task(S1).decline(second))

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from penstock.coordinator.protocol.checkpoints import IDS_RESERVED
 from penstock.coordinator.protocol.history import History, Keyed, keyed
 from penstock.coordinator.protocol.inputs import Restore
 from penstock.schemas.acks import CommandKind
-from penstock.schemas.checkpoints import CheckpointPart, CommandExecuted, JobFinished, RunClaimed, checkpoint_key
+from penstock.schemas.checkpoints import (
+    CheckpointCompleted,
+    CheckpointPart,
+    CommandExecuted,
+    EpochClaimed,
+    JobFinished,
+    RunClaimed,
+    checkpoint_key,
+)
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.settings import OperatorSettings
@@ -99,6 +110,19 @@ def test_a_header_without_its_parts_is_refused() -> None:
         History.of(log)
 
 
+def test_each_completed_checkpoint_reserves_further_ids() -> None:
+    """Section 7.1: ids come from the newest block that a claim or a completed checkpoint reserved."""
+    script = Script.running()
+    script.checkpoint()
+    n = script.checkpoint()
+    header = script.committed(CheckpointCompleted)[-1]
+    (claimed,) = script.committed(EpochClaimed)
+    assert header.reserved_through == n + IDS_RESERVED > claimed.reserved_through
+    assert History.of(script.log).reserved_through == header.reserved_through
+    script.restart()
+    assert script.committed(EpochClaimed)[-1].first_checkpoint_id == header.reserved_through + 1
+
+
 def test_a_tombstone_discards_a_checkpoint() -> None:
     """Section 7.9: its committed discard."""
     script = Script.running()
@@ -149,6 +173,16 @@ def test_the_newest_run_is_the_claimed_one() -> None:
     """Section 4, Run."""
     history = History.of(keyed(RunClaimed("run-1", 3), RunClaimed("run-2", 9)))
     assert history.run == RunClaimed("run-2", 9)
+
+
+def test_a_command_at_the_commands_position_is_remembered() -> None:
+    """Section 8: the position is the first offset that a successor reads again."""
+    script = Script.running()
+    script.checkpoint()
+    (header,) = script.committed(CheckpointCompleted)
+    executed = keyed(CommandExecuted(4, "a", True, "done"), CommandExecuted(5, "b", True, "done"))
+    log = [(key, replace(header, commands_position=5) if record is header else record) for key, record in script.log]
+    assert list(History.of([*executed, *log]).executed) == [5]
 
 
 def test_commands_below_the_commands_position_are_forgotten_by_tombstones_too() -> None:

@@ -139,7 +139,7 @@ class HistoryMachine(RuleBasedStateMachine):
         position = max(self.commands_position, self.acks_end - commands_left)
         self.reserved_through = max(self.reserved_through, n + ahead)
         header = CheckpointCompleted(
-            self.epoch, n, savepoint, 10 * n, 10 * n + 1, parts, (OperatorSnapshot("op", 2 * parts, None, n),),
+            self.epoch, n, savepoint, 10 * n, 10 * n + 1, parts, (OperatorSnapshot("op", 2 * parts, None, n, 128, ()),),
             position, tuple(gone), self.reserved_through,
         )  # fmt: skip
         pieces, subtasks = snapshots(n, parts)

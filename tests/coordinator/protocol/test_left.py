@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
@@ -17,7 +16,7 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings
 from penstock.schemas.status import SubtaskStatus
 
-from .driver import S0, S1, Script
+from .driver import LAYOUT, S0, S1, Script
 
 TIMEOUT = 30.0
 
@@ -227,7 +226,7 @@ def test_one_that_has_said_hello_itself_is_not_waited_for_when_its_task_dies() -
     script = running()
     script.read(script.task(S0).failed())
     no_start(script)
-    script.read(Hello("op", 0, "run-1", "again", "task-1", "host", previous=script.task(S0).attempt))
+    script.read(Hello("op", 0, "run-1", "again", "task-1", "host", LAYOUT, 1, previous=script.task(S0).attempt))
     it_dies(script)
     pass_time(script, 15)
     assert not kills(script)
@@ -324,6 +323,16 @@ def test_no_task_of_a_run_that_has_been_replaced_is_ended() -> None:
     assert "registered within" in script.ended.cause
 
 
+def test_a_task_that_was_to_start_over_is_not_ended_once_a_newer_run_has_begun() -> None:
+    script = running()
+    roll_back(script)
+    script.read(RunStarted("run-2", "there"))
+    script.hello(S1, "run-2")
+    script.forget()
+    pass_time(script, 2 * TIMEOUT)
+    assert not kills(script)
+
+
 def test_one_whose_end_the_checkpoint_contains_is_not_waited_for() -> None:
     script = running()
     script.read(script.task(S0).finished())
@@ -353,23 +362,6 @@ def test_the_checkpoint_names_the_task_of_every_attempt() -> None:
     last = script.job.history.last
     assert last is not None
     assert {subtask: snapshot.task for subtask, snapshot in last.subtasks.items()} == {S0: "task-1", S1: "task-2"}
-
-
-def test_a_checkpoint_that_does_not_name_its_tasks_still_says_who_has_registered() -> None:
-    """As older versions wrote them."""
-    script = running()
-    script.checkpoint()
-    unnamed = {
-        key: replace(part, subtasks=tuple(replace(s, task="") for s in part.subtasks))
-        for key, part in script.log
-        if part is not None and hasattr(part, "subtasks")
-    }
-    script.log = [(key, unnamed.get(key, record)) for key, record in script.log]
-    script.restart()
-    script.hello(S1)
-    pass_time(script, 2 * script.settings.start_timeout)
-    assert script.ended is None
-    assert "to start over" in shown(script).step
 
 
 @pytest.mark.parametrize("successor", [False, True])

@@ -18,6 +18,7 @@ from penstock.schemas.events import Start, Stop, Welcome, WriterSchema
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale
 from penstock.schemas.user_schemas import JSON, Subject, UserSchema, text_of
+from penstock.schemas.versions import CURRENT
 
 from .driver import S0, S1, Script, job_settings
 
@@ -44,7 +45,7 @@ def under(text: str, *subjects: Subject) -> JobSettings:
 def says(text: str, *subjects: Subject) -> dict[str, Any]:
     """What an instance with these schemas says in its Hello."""
     digests = tuple(SchemaDigest(u.subject, u.digest) for u in written(text, *subjects)["schemas"])
-    return {"protocol": 2, "schemas": digests}
+    return {"schemas": digests}
 
 
 def started(text: str, **changes: Any) -> Script:
@@ -200,7 +201,7 @@ def test_an_instance_is_welcomed_and_told_what_it_may_read_and_does_not_write_it
     kinds = [type(record) for record in script.appended(S0)]
     assert kinds == [Welcome, WriterSchema, WriterSchema, Start]
     assert [(w.attempt, w.nonce, w.protocol) for w in script.records(S0, Welcome)[-1:]] == [
-        (task.attempt, task.nonce, 2)
+        (task.attempt, task.nonce, CURRENT.protocol)
     ]
     told = [(r.operator, r.subject, r.schema) for r in script.appended(S0) if isinstance(r, WriterSchema)]
     assert told == [("op", "events", V1), ("op", "state", V1)]
@@ -214,19 +215,10 @@ def test_a_receiver_is_told_what_the_operators_before_it_emitted() -> None:
     script = Script.begun(up, down, **written(V1, Subject.OUTPUT, operator="up"))
     script.read(RunStarted("run-1", "here"))
     receiver, sender = script.settings.subtasks()[1], script.settings.subtasks()[0]
-    script.hello(sender, protocol=2, schemas=(SchemaDigest("output", UserSchema("up", Subject.OUTPUT, V1).digest),))
-    script.hello(receiver, protocol=2)
+    script.hello(sender, schemas=(SchemaDigest("output", UserSchema("up", Subject.OUTPUT, V1).digest),))
+    script.hello(receiver)
     assert [r.schema for r in script.records(receiver, WriterSchema)] == [V1]
     assert script.records(sender, WriterSchema) == []
-
-
-def test_an_instance_that_names_no_version_is_told_nothing_that_it_could_not_read() -> None:
-    script = started(V1)
-    script.restart(under(V2))
-    script.read(RunStarted("run-2", "here"))
-    script.forget()
-    script.hello(S0, "run-2")
-    assert [type(record) for record in script.appended(S0)] == [Start]
 
 
 def test_old_tasks_go_on_under_a_new_coordinator_where_both_can_read_each_other() -> None:

@@ -9,7 +9,7 @@ from penstock.coordinator.protocol.inputs import AttemptRejected
 from penstock.coordinator.protocol.state import SlotPhase
 from penstock.schemas.acks import FailureHint, Hello, RunStarted
 from penstock.schemas.errors import TaskNotRunning
-from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start
+from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Welcome
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
@@ -235,7 +235,7 @@ def test_the_hello_that_causes_a_failover_gets_its_start_alone() -> None:
     script = pair()
     newer = script.hello(B0)
     assert resets(script) == {s: [Reset(1, 1)] for s in (A0, A1, B1)}
-    assert [type(r) for r in script.appended(B0)] == [Start]
+    assert [type(r) for r in script.appended(B0)] == [Welcome, Start]
     assert newer.start.generation == 1
 
 
@@ -247,7 +247,7 @@ def test_it_gets_no_reset_while_it_waits_for_the_backoff_either() -> None:
         script.hello(subtask)
     assert script.appended(B0) == []
     script.advance(5.0)
-    assert [type(r) for r in script.appended(B0)] == [Start]
+    assert [type(r) for r in script.appended(B0)] == [Welcome, Start]
     assert newer.start.generation == 1
 
 

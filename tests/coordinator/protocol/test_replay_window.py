@@ -112,7 +112,7 @@ def taken(n: int, seconds: int, *operators: str, rescaled_from: int = -1) -> lis
     for at, name in enumerate(operators):
         channels = (channel(SubtaskId("a", 0), open_from(n, (1, 0))),) if name == "b" and rescaled_from < 0 else ()
         parts.append(CheckpointPart(n, at, name, (SubtaskSnapshot(0, 0, 1, 0, 0, None, n, (), 0, 0, channels, False),)))
-    of = tuple(OperatorSnapshot(name, 1, None, n) for name in operators)
+    of = tuple(OperatorSnapshot(name, 1, None, n, 128, ()) for name in operators)
     ms = 1000 * seconds
     return keyed(
         *parts,
@@ -233,7 +233,7 @@ class Life:
         outdated = self.history.outdated(self.retained, n, savepoint=savepoint)
         gone = [i for i in outdated if i not in begins]
         header = CheckpointCompleted(
-            1, n, savepoint, self.now, self.now, 1, (OperatorSnapshot("op", 1, None, position),), position,
+            1, n, savepoint, self.now, self.now, 1, (OperatorSnapshot("op", 1, None, position, 128, ()),), position,
             tuple(gone), 0,
         )  # fmt: skip
         snapshot = SubtaskSnapshot(0, 0, 1, 0, 0, None, position, ranges, 0, 0, (), False)

@@ -12,10 +12,10 @@ from penstock.coordinator.protocol.effects import Append, CallEvents, CallReset,
 from penstock.coordinator.protocol.history import History
 from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.acks import Hello, RunStarted
-from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
+from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, SubtaskSnapshot
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Reset, Start, Stop
-from penstock.schemas.ids import SubtaskId
+from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 from penstock.schemas.settings import OperatorSettings, Rescale
 from penstock.schemas.state import OPEN_END, Segment, StateHandle
 
@@ -69,6 +69,16 @@ def test_states_are_dealt_and_everybody_starts_from_the_derived_checkpoint(p: in
     assert {script.records(s, Start)[-1].checkpoint_id for s in script.settings.subtasks()} == {derived.id}
     assert [was.parallelism for was in derived.header.operators] == [q]
     assert script.checkpoint() > derived.id
+
+
+def test_a_subtask_that_is_new_has_sent_nothing_and_was_sent_nothing() -> None:
+    script = running(1)
+    script.checkpoint()
+    rescale(script, op(2))
+    derived = script.job.history.last
+    assert derived is not None
+    new = derived.subtasks[SubtaskId("op", 1)]
+    assert replace(new, state=None) == SubtaskSnapshot(1, NO_ATTEMPT, 0, 0, 0, None, 0, (), 0, 0, (), False)
 
 
 def test_the_checkpoint_itself_is_never_changed() -> None:
@@ -357,7 +367,7 @@ def test_who_runs_as_a_subtask_that_is_gone_is_reset_in_every_epoch_and_told_to_
         (reset,) = (e.record for e in script.made(Append) if e.subtask == SubtaskId("op", index))
         assert reset == Reset(script.epoch.number, 0)
     script.forget()
-    script.read(Hello("op", 4, "run-1", "thawed", "task", "host", parallelism=5))
+    script.read(Hello("op", 4, "run-1", "thawed", "task", "host", {"op": 5}, 1))
     (stop,) = script.appended(SubtaskId("op", 4))
     assert isinstance(stop, Stop) and stop.nonce == "thawed"
 
@@ -369,17 +379,17 @@ def test_a_hello_of_another_layout_is_answered_by_a_stop_that_names_both(index: 
     rescale(script, op(3))
     script.forget()
     run = script.job.run[0]  # type: ignore[index]
-    script.read(Hello("op", index, run, "nonce", "task", "host", parallelism=5))
+    script.read(Hello("op", index, run, "nonce", "task", "host", {"op": 5}, 1))
     (stop,) = script.appended(SubtaskId("op", index))
     assert isinstance(stop, Stop) and stop.nonce == "nonce"
-    assert "has 3 subtasks of operator op" in stop.reason and "one of 5" in stop.reason
+    assert "has the operators op x 3" in stop.reason and "was started with op x 5" in stop.reason
     assert script.dropped("hello-of-another-layout") == 1
 
 
 def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -> None:
     script = running(2)
     script.checkpoint()
-    script.write(Hello("op", 0, "run-1", "nonce", "task", "host", parallelism=2))
+    script.write(Hello("op", 0, "run-1", "nonce", "task", "host", {"op": 2}, 1))
     script.restart(job_settings(op(3), start_timeout=5.0))
     assert [r.nonce for r in script.appended(S0) if isinstance(r, Stop)] == ["nonce"]
     assert not script.job.hellos
@@ -387,37 +397,36 @@ def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -
     assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
 
 
-def test_a_hello_that_does_not_say_its_parallelism_is_answered_as_before() -> None:
-    script = Script.begun(op(2))
-    script.read(RunStarted("run-1", "here"))
-    assert script.hello(S1).started
-
-
-def test_old_tasks_that_do_not_say_their_parallelism_are_stopped_where_it_has_changed_under_them() -> None:
-    """Else those that feed an operator would go on to write to a subtask that nobody is any more."""
+@pytest.mark.parametrize("completed", [True, False])
+def test_tasks_that_feed_an_operator_of_another_parallelism_are_stopped(completed: bool) -> None:
+    """Else they would go on to write to a subtask that is gone."""
     script = Script.running(*feeding(2, 3))
-    script.checkpoint()
+    if completed:
+        script.checkpoint()
     for instance in ("second", "third"):
         script.restart(job_settings(*feeding(2, 2)), instance=instance)
         script.forget()
         for subtask in (A0, B0, SubtaskId("b", 2)):
-            script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host"))
+            script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host", {"a": 2, "b": 3}, 1))
             (stop,) = script.appended(subtask)
             assert isinstance(stop, Stop) and stop.nonce == f"of {subtask}"
-            assert "was started before the job was given another parallelism" in stop.reason
+            assert "has the operators a x 2, b x 2" in stop.reason and "with a x 2, b x 3" in stop.reason
     assert not script.job.live()
     script.read(RunStarted("run-2", "here"))
     script.hello_all("run-2")
     assert script.checkpoint()
 
 
-def test_old_tasks_that_do_not_say_their_parallelism_go_on_where_it_is_what_it_was() -> None:
-    script = running(2)
+def test_a_job_that_has_lost_an_operator_does_not_wait_for_the_tasks_that_it_sends_away() -> None:
+    """Section 5.5: those of the operators that are left are of another layout too."""
+    script = Script.running(*feeding(2, 2))
     script.checkpoint()
-    rescale(script, op(3))
-    script.restart(instance="third")
-    script.hello_all("run of 3")
-    assert len(script.job.live()) == 3 and script.checkpoint()
+    script.restart(job_settings(op(2, name="a"), start_timeout=5.0))
+    for subtask in (A0, SubtaskId("a", 1)):
+        script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host", {"a": 2, "b": 2}, 1))
+    assert not script.job.left
+    script.live(7)
+    assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
 
 
 def test_tasks_of_the_layout_before_are_not_waited_for() -> None:

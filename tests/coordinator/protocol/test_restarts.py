@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from penstock.coordinator.protocol import effects
+from penstock.coordinator.protocol.failover import ALIKE_MAX
 from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.coordinator.protocol.restarts import RestartBudget
 from penstock.schemas.acks import RunStarted
@@ -158,3 +161,33 @@ def test_time_in_which_the_log_was_away_is_not_counted() -> None:
     assert script.ended is None
     _passing(script, 1)
     assert script.ended is not None
+
+
+def test_a_mistake_in_the_job_ends_it_at_once() -> None:
+    """Section 8: ConfigurationError is no fault that a restart could cure."""
+    script = Script.running()
+    script.handle(CoordinatorRaised("op", 1, "start", "ConfigurationError: no codec", final=True))
+    assert script.ended is not None
+    assert "no codec" in script.ended.cause
+    assert script.job.statistics.global_failovers == 0
+
+
+@pytest.mark.parametrize("completed", [False, True])
+def test_the_same_failure_again_and_again_ends_a_job_that_never_completed_a_checkpoint(completed: bool) -> None:
+    """Section 8: long before the budget is used up; with a checkpoint the budget alone counts."""
+    script = Script.running(restart=RestartStrategy(budget=50))
+    if completed:
+        script.checkpoint()
+    for _ in range(ALIKE_MAX):
+        script.read(script.task().failed("the same"))
+        script.advance(60.0)
+        script.hello_all()
+    assert script.ended is None
+    script.read(script.task().failed("another"))
+    script.advance(60.0)
+    script.hello_all()
+    assert script.ended is None
+    script.read(script.task().failed("the same"))
+    assert (script.ended is None) is completed
+    if script.ended is not None:
+        assert f"op/0 failed {ALIKE_MAX + 1} times with the same cause" in script.ended.cause

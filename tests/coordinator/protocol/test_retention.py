@@ -9,7 +9,7 @@ from penstock.coordinator.protocol.inputs import AckRead, Restore
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.settings import OperatorSettings
-from penstock.schemas.state import Segment, StateHandle
+from penstock.schemas.state import Segment
 
 from .driver import S0, S1, Script
 
@@ -59,19 +59,22 @@ def test_discards_are_part_of_the_transaction_that_completes_the_next_one() -> N
 def test_only_what_a_committed_discard_names_is_deleted() -> None:
     """Section 7.9: and only behind the commit."""
     script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 2})
-    for name in ("a", "b", "c"):
+    for _ in range(3):
         script.forget()
-        script.checkpoint(state=StateHandle(9, location=name))
+        last = script.checkpoint(stores=True)
     kinds = [type(effect) for effect in script.effects]
-    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("a",))]
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates((script.task().stored(last - 2).location,))]
     assert kinds.index(effects.Commit) < kinds.index(effects.DeleteStates)
 
 
 def test_a_state_that_a_kept_checkpoint_also_names_is_not_deleted() -> None:
     """Section 7.9."""
-    script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
-    script.checkpoint(state=StateHandle(9, location="shared"))
-    script.checkpoint(state=StateHandle(9, location="shared"))
+    script = Script.running(checkpoint={"retained": 1})
+    n = script.trigger()
+    script.acknowledge(n, S1)
+    script.read(script.task(S1).ack(n, stores=True, finished=True))
+    script.checkpoint()
+    assert script.last_id > n
     assert script.made(effects.DeleteStates) == []
 
 
@@ -147,7 +150,7 @@ def test_a_command_that_has_not_been_executed_holds_the_acks_topic() -> None:
 def test_an_instance_whose_commit_is_under_way_has_truncated_and_deleted_nothing() -> None:
     """Section 7.7 ◆: if the outcome stays unknown it deletes and truncates nothing."""
     script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
-    script.checkpoint(state=StateHandle(9, location="old"))
+    script.checkpoint(stores=True)
     n = script.trigger()
     ack = script.task().ack(n)
     decided = script.core.handle(AckRead(script.write(ack), 0, ack), script.now)
@@ -161,7 +164,7 @@ def test_a_savepoint_is_given_up_with_all_that_only_it_holds() -> None:
     """Section 7.9."""
     script = Script.running(OperatorSettings("op", 1), checkpoint={"retained": 1})
     savepoint = script.savepoint()
-    script.acknowledge(savepoint, state=StateHandle(9, location="its-own"), event_ranges=(Segment(1, 2, 1, 0, 1),))
+    script.acknowledge(savepoint, stores=True, event_ranges=(Segment(1, 2, 1, 0, 1),))
     script.checkpoint(event_position=5)
     assert truncated(script).events == {S0: 1}
     script.forget()
@@ -173,7 +176,7 @@ def test_a_savepoint_is_given_up_with_all_that_only_it_holds() -> None:
         f"checkpoint {savepoint} discarded",
         savepoint,
     )
-    assert script.made(effects.DeleteStates) == [effects.DeleteStates(("its-own",))]
+    assert script.made(effects.DeleteStates) == [effects.DeleteStates((script.task().stored(savepoint).location,))]
     assert truncated(script).events == {S0: 5}
     kinds = [type(effect) for effect in script.effects]
     assert kinds.index(effects.Commit) < kinds.index(effects.DeleteStates) < kinds.index(effects.Reply)

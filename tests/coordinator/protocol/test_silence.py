@@ -158,6 +158,17 @@ def test_an_outage_of_a_minute_fails_nobody() -> None:
     assert failed(script) == []
 
 
+def test_a_lost_own_heartbeat_is_written_again_after_sixty_intervals() -> None:
+    """Section 8: at most one of its own is in flight, however long the coordinator has run."""
+    script = Script.running()
+    script.live(100)
+    for _ in range(61):
+        script.advance(1.0)
+        assert len(script.heartbeats) == 1
+    script.advance(1.0)
+    assert len(script.heartbeats) == 2
+
+
 def test_who_stays_silent_after_an_outage_is_failed() -> None:
     """Section 8: the outage only stops the clock."""
     script = Script.running()

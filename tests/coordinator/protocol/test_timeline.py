@@ -50,6 +50,7 @@ def test_a_checkpoint_is_told_step_by_step_with_the_time_of_each() -> None:
     assert (told.outcome, told.took_ms, told.acked, told.reason) == ("completed", 4000, 2, "")
     assert told.subtasks == (SubtaskTimes("op", 0, 2000, 3000), SubtaskTimes("op", 1, -1, 4000))
     assert told.state_bytes == len(f"op@{n}") + 2 * len("state")
+    assert job_status(script.job).last_duration_s == 4.0
 
 
 def test_an_aborted_checkpoint_is_told_with_its_reason_and_how_far_it_came() -> None:
@@ -134,6 +135,19 @@ def test_of_many_subtasks_those_that_a_checkpoint_waits_for_are_timed() -> None:
     assert SubtaskTimes("op", 77, -1, -1) in told.subtasks
 
 
+def test_of_many_subtasks_only_the_slowest_times_of_a_checkpoint_are_kept() -> None:
+    """G7: twenty checkpoints are kept, whatever the number of subtasks."""
+    script = Script.running(OperatorSettings("op", 100))
+    n = script.trigger()
+    tasks = list(script.tasks.values())
+    script.read(*(task.ack(n) for task in tasks[1:]))
+    script.advance(1.0)
+    script.read(tasks[0].ack(n))
+    times = script.job.timeline.checkpoints[-1].times
+    assert len(times.acked_at) == timeline.SUBTASKS_TIMED
+    assert tasks[0].subtask in times.acked_at
+
+
 def test_the_cause_of_a_failover_is_cut_to_a_bounded_length() -> None:
     script = Script.running()
     script.read(script.task(S1).failed("x" * 10_000))
@@ -196,3 +210,15 @@ def test_one_that_finishes_while_a_checkpoint_is_under_way_is_told_as_safe() -> 
     told = {c.checkpoint_id: c for c in checkpoints_of(script)}[second]
     assert (told.outcome, told.acked) == ("completed", 2)
     assert all(times.acked_ms >= 0 for times in told.subtasks)
+
+
+def test_the_status_tells_how_long_ago_an_event_moved_in_either_direction() -> None:
+    script = Script.running()
+    live(script, 3.0)
+    assert job_status(script.job).last_event_s >= 3.0
+    script.send(script.task(S0), b"an event")
+    live(script, 2.0)
+    assert job_status(script.job).last_event_s == 2.0
+    script.read(script.task(S1).frame(b"an answer"))
+    live(script, 1.0)
+    assert job_status(script.job).last_event_s == 1.0

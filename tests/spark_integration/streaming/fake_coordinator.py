@@ -190,7 +190,7 @@ class FakeCoordinator:
             self.append(at, EventFrame(self.epoch, 0, self._sequences[subtask], *pack(run)))
             self.append(at, TriggerCheckpoint(self.epoch, n + 1000, 0, False, False))
             self._sequences[subtask] += len(run)
-        self.append(at, CheckpointAborted(self.epoch, n + 1000))
+        self.append(at, CheckpointAborted(self.epoch, n + 1000, "declined"))
         end = self.append(at, TriggerCheckpoint(self.epoch, n, self._sequences[subtask], False, False)) + 1
         self.append(at, CheckpointCompleted(self.epoch, n))
         return BatchPartition(begin, end, first)

@@ -115,6 +115,7 @@ def run_to_the_end(handle: QueryHandle, folder: Path, write: Batches, **options:
     assert query.awaitTermination(int(DEADLINE_S)), query.status
 
 
+@pytest.mark.smoke
 def test_events_arrive_as_rows_batch_by_batch_and_the_last_one_is_completed_too(
     handle: QueryHandle, tmp_path: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_events_arrive_as_rows_batch_by_batch_and_the_last_one_is_completed_too(
     handle.stop()
 
 
+@pytest.mark.smoke
 def test_a_query_that_fails_in_a_batch_reads_the_same_rows_under_the_same_id(
     spark: SparkSession, job: Job, kafka_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:

@@ -78,7 +78,7 @@ def test_only_frames_of_the_batchs_epoch_count() -> None:
         frame(1, b"newer", epoch=4),
         b"garbage",
         marker(1, checkpoint=7),
-        CheckpointAborted(EPOCH, 7),
+        CheckpointAborted(EPOCH, 7, "declined"),
         marker(0, epoch=2),
         frame(1, b"b"),
         marker(2),

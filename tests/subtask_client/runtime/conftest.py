@@ -81,8 +81,8 @@ class Recorder(Subtask):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._called("notify_checkpoint_complete", checkpoint_id)
 
-    def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        self._called("notify_checkpoint_aborted", checkpoint_id)
+    def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
+        self._called("notify_checkpoint_aborted", checkpoint_id, reason)
 
     def close(self) -> None:
         self._called("close")

@@ -128,6 +128,18 @@ def test_a_state_of_the_wrong_length_fails_the_attempt_and_names_the_way_out(rig
     rig.expect(acks.Hello)
 
 
+@pytest.mark.parametrize("found", [b"as it wa", b"as it waz"])
+def test_a_damaged_state_fails_the_attempt(rig, found):
+    """Section 7.6: size and checksum are those of what was stored."""
+    handle = StateHandle.stored("there", b"as it was")
+    rig.storage.states["there"] = found
+    rig.run()
+    rig.start(checkpoint_id=4, state=handle, next_checkpoint_id=5)
+    failed = rig.expect(acks.Failed)
+    assert "its state in checkpoint 4 has" in failed.cause
+    rig.expect(acks.Hello)
+
+
 def test_processing_goes_on_while_a_state_is_stored(rig):
     """Section 7.6."""
     rig.settings = rig.settings_with(inline_state_max=0)
@@ -142,6 +154,7 @@ def test_processing_goes_on_while_a_state_is_stored(rig):
     ack = rig.expect(acks.CheckpointAck)
     assert ack.handled_through == 1
     assert rig.storage.states == {ack.state.location: b"a"}
+    assert ack.state == StateHandle.stored(ack.state.location, b"a")
     assert rig.read.index(beat) < rig.read.index(ack)
 
 
@@ -164,9 +177,9 @@ def test_a_state_that_lands_after_its_checkpoint_was_aborted_is_deleted(rig):
     rig.append(rig.frame(0, b"a"), rig.marker(1, 1))
     rig.expect(acks.SnapshotTaken)
     assert rig.storage.putting.wait(DEADLINE_S)
-    rig.append(events.CheckpointAborted(1, 1), rig.frame(1, b"b"))
+    rig.append(events.CheckpointAborted(1, 1, "declined"), rig.frame(1, b"b"))
     rig.handled(2)
-    assert rig.called("notify_checkpoint_aborted") == [(1,)]
+    assert rig.called("notify_checkpoint_aborted") == [(1, "declined")]
     rig.storage.gate.set()
     rig.append(rig.marker(2, 2))
     second = rig.expect(acks.CheckpointAck)
@@ -199,7 +212,7 @@ def test_whatever_callback_raises_the_attempt_fails_and_another_begins_in_place(
     rig.run()
     rig.start(checkpoint_id=0, state=StateHandle(0, inline=b""), event_position=0)
     script = [
-        rig.frame(0, b"a"), rig.marker(1, 1), events.CheckpointAborted(1, 1), rig.marker(2, 1),
+        rig.frame(0, b"a"), rig.marker(1, 1), events.CheckpointAborted(1, 1, "declined"), rig.marker(2, 1),
         events.CheckpointCompleted(1, 2),
     ]  # fmt: skip
     rig.append(*script)
@@ -260,7 +273,9 @@ def test_what_is_no_exception_leaves_through_run_and_the_object_is_closed(rig, e
     assert rig.called("close") == [()]
 
 
-def test_a_state_that_is_not_bytes_fails_with_the_way_out(rig):
+def test_a_state_that_is_not_bytes_ends_the_job_with_the_way_out(rig):
+    """Section 8: a mistake in the job is no fault that another attempt could cure."""
+
     class Wrong(Subtask):
         def snapshot_state(self, checkpoint_id):
             return {"a": 1}
@@ -269,7 +284,7 @@ def test_a_state_that_is_not_bytes_fails_with_the_way_out(rig):
     rig.run()
     rig.start()
     rig.append(rig.marker(1, 0))
-    cause = rig.expect(acks.Failed).cause
+    cause = rig.expect(acks.Refused).cause
     assert "ConfigurationError" in cause
     assert "reader/0" in cause
     assert "dict" in cause
@@ -480,8 +495,8 @@ def test_an_idle_poll_is_called_again_when_its_time_has_come(rig):
         assert polled.acquire(timeout=DEADLINE_S)
 
 
-def test_a_poll_that_raises_or_returns_nonsense_fails_the_attempt(rig):
-    results = [RuntimeError("boom"), None, Idle()]
+def test_a_poll_that_raises_fails_the_attempt_and_nonsense_ends_the_job(rig):
+    results = [RuntimeError("boom"), None]
 
     class Polls(Subtask):
         def poll(self):
@@ -495,7 +510,7 @@ def test_a_poll_that_raises_or_returns_nonsense_fails_the_attempt(rig):
     rig.start()
     assert "boom" in rig.expect(acks.Failed).cause
     rig.start(generation=1)
-    assert "poll returned None" in rig.expect(acks.Failed).cause
+    assert "poll returned None" in rig.expect(acks.Refused).cause
 
 
 def test_heartbeats_go_on_while_a_handler_blocks_and_name_the_event_exactly(rig):
@@ -633,3 +648,17 @@ def test_the_trace_names_job_operator_subtask_attempt_and_checkpoint_in_each_lin
     assert lines
     assert all(line.startswith("job=job operator=reader subtask=0 attempt=") for line in lines)
     assert any(" checkpoint=3 > Write CheckpointAck" in line for line in lines)
+
+
+def test_the_traceback_of_a_failure_that_repeats_is_told_once(rig, caplog):
+    class Polls(Subtask):
+        def poll(self):
+            raise RuntimeError("boom")
+
+    rig.make = Polls
+    rig.run()
+    for generation in range(3):
+        rig.start(generation=generation)
+        rig.expect(acks.Failed)
+    told = [record for record in caplog.records if "boom" in record.getMessage()]
+    assert [record.exc_info is not None for record in told] == [True, False, False]

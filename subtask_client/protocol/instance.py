@@ -1,0 +1,128 @@
+"""What an instance of a subtask is, and how it ends: what every rule of the core reads and changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ...schemas.acks import Failed
+from ...schemas.ids import NO_ATTEMPT
+from ...schemas.state import Sender
+from . import effects as do
+from .config import CoreConfig
+from .effects import Departure, Effect
+from .inputs import HeartbeatDue
+from .phases import TRANSITIONS, Phase, Turn
+from .reading import Dropped
+from .running import Running
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    cause: str
+    end: int
+    """Of the events partition when the position was missed."""
+
+
+class Instance:
+    """One instance of a subtask: its phase, the attempt that it runs as, and where it stands in its partition."""
+
+    def __init__(self, config: CoreConfig) -> None:
+        self.config = config
+        self.phase = Phase.NEW
+        self.running: Running | None = None
+        """Set exactly in the phases running and finished."""
+        self.nonce: str | None = None
+        """Of the last Hello; set from the first Hello on."""
+        self.attempt: int | None = None
+        """Offset of the last Hello; None while that is unknown."""
+        self.previous = NO_ATTEMPT
+        """The newest attempt it has been; the next Hello names it."""
+        self.spoken: int | None = None
+        """Version of the protocol that the coordinator which welcomed the last Hello speaks; None: no Welcome yet."""
+        self.welcomed_by = ""
+        """Its release of Penstock, for people."""
+        self.epoch_seen = -1
+        """Highest epoch read; records of lower ones are ignored. Never falls."""
+        self.position = 0
+        """Offset in the events partition to be read next."""
+        self.lost: Loss | None = None
+        """A position is gone; from then on only records that end the attempt are looked for."""
+        self.former: Sender | None = None
+        """Who it was, from the end of an attempt until the next Hello stands: signs of life go on in that name ◆."""
+        self.foreign_attempt = -1
+        """Highest attempt that another instance was started as while the own one was unknown."""
+        self.looking: tuple[int, str] | None = None
+        """(end, nonce): in phase new, before the next Hello, all below ``end`` is looked through for a successor's
+        Start; an instance that was frozen must not take over from it."""
+        self.hello_failed = False
+        """In phase waiting: the last Hello may stand or not."""
+        self.heartbeat_in_flight = False
+        """A periodic heartbeat has no outcome yet; there is never a second one."""
+        self.dropped: Counter[str] = Counter()
+        """Records that had no effect, by reason (:class:`~.reading.Dropped`)."""
+
+    @property
+    def finished(self) -> bool:
+        return self.phase is Phase.FINISHED
+
+    # ---- the ends of an attempt
+
+    def fail(self, cause: str, *, behind_hole: bool = False, missing: int = -1) -> list[Effect]:
+        """The attempt has failed: say so, and say Hello again in place (section 8).
+
+        ``behind_hole``: something that it wrote does not stand, so nothing else of it may. ``missing``: sequence of the
+        event that it missed.
+        """
+        running = self.attempt_running()
+        rest = [] if behind_hole else running.flush()
+        return [*rest, do.Write(Failed(running.sender, cause, missing)), *self.start_over()]
+
+    def start_over(self) -> list[Effect]:
+        effects = self.drop_attempt()
+        self.turn(Turn.OVER)
+        self.lost = None
+        return [*effects, do.NotePosition()]
+
+    def superseded_by(self, attempt: int) -> list[Effect]:
+        return self.leave(  # mutant: superseded-says-hello
+            Departure.SUPERSEDED,
+            f"{self.who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
+        )
+
+    def leave(self, departure: Departure, reason: str) -> list[Effect]:
+        effects: list[Effect] = []
+        if self.running is not None and departure is not Departure.SUPERSEDED:
+            effects += self.running.flush()
+            if self.running.handled_through() > self.running.reported_through:
+                effects.append(self.running.heartbeat(HeartbeatDue(False, "leaving", 0)))
+        effects += self.drop_attempt()
+        self.looking = None
+        self.turn(Turn.LEAVE)
+        return [*effects, do.Leave(departure, reason)]
+
+    def drop_attempt(self) -> list[Effect]:
+        """Forgets everything that belongs to the Start that the instance runs under, if it does."""
+        running, self.running = self.running, None
+        if running is None:
+            return []
+        self.former = running.sender
+        paused = [do.PauseData(upstream) for upstream in running.inputs.upstreams]
+        return [*paused, *map(do.DropState, running.checkpoints.locations), do.CloseUser()]
+
+    # ---- small things
+
+    def turn(self, turn: Turn) -> None:
+        self.phase = TRANSITIONS[self.phase, turn]
+
+    def drop(self, reason: Dropped) -> list[Effect]:
+        self.dropped[reason] += 1
+        return []
+
+    def attempt_running(self) -> Running:
+        assert self.running is not None, f"not running but {self.phase}"
+        return self.running
+
+    def who(self) -> str:
+        attempt = "attempt unknown" if self.attempt is None else f"attempt {self.attempt}"
+        return f"subtask {self.config.subtask} of job {self.config.job!r} ({attempt})"
