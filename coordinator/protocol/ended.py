@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...schemas.acks import AcksRecord, Hello
+from ...schemas.acks import AcksRecord, Hello, RunStarted
 from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.settings import JobSettings
@@ -19,10 +19,11 @@ def hellos_from(history: History) -> int:
 def stops(
     settings: JobSettings, history: History, read: Iterable[tuple[int, AcksRecord]]
 ) -> list[tuple[SubtaskId, Stop]]:
-    """A Stop for each attempt that may not have been told to leave, of the run that the job has ended in.
+    """A Stop for each attempt that may not have been told to leave, but for those of a newer run.
 
     ``read`` is what stands in the acks topic behind :func:`hellos_from`. Who has left already is not harmed.
     """
+    read = list(read)
     finished, here = history.finished, frozenset(settings.subtasks())
     assert finished is not None
     if settings.batches:
@@ -33,9 +34,13 @@ def stops(
         for subtask, snapshot in acknowledged.items()
         if subtask in here and snapshot.attempt != NO_ATTEMPT  # mutant: acknowledged-and-not-told-of-the-end
     ]
+    claimed = -1 if history.run is None else history.run.offset
+    newer = {r.run for offset, r in read if isinstance(r, RunStarted) and offset > claimed} - {finished.run}
     return found + [
         (hello.subtask_id, Stop(finished.epoch, offset, hello.nonce, finished.cause))
         for offset, hello in read
         # mutant: hello-behind-the-end-unanswered
-        if isinstance(hello, Hello) and hello.run == finished.run and hello.subtask_id in here
+        if isinstance(hello, Hello)
+        and hello.subtask_id in here
+        and hello.run not in newer  # mutant: hello-of-an-older-run-unanswered
     ]

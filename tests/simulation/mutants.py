@@ -603,6 +603,12 @@ MUTANTS: dict[str, Mutant] = {
         Never(),
         "untold-stops-replay",
     ),
+    "hello-of-an-older-run-unanswered": Mutant(
+        "section 4: also one of an older run, which may never have heard of the newer one",
+        Put("hello.run == finished.run"),
+        "untold-stops-reset",
+        begin=1000,
+    ),
     # ---- another parallelism (section 5)
     "events-of-the-gone-dropped": Mutant(
         "section 5: what a subtask that is gone had sent to its coordinator is handed over",

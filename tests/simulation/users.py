@@ -96,7 +96,11 @@ class NumberedCoordinator(OperatorCoordinator):
             self.complete(checkpoint_id)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        checkpoint = self.world.checks.history.checkpoints[checkpoint_id]
+        checkpoint = self.world.checks.history.checkpoints.get(checkpoint_id)
+        if checkpoint is None:
+            if self.world.checks.newest() is self.process:
+                raise Violation(f"section 7.9: {self.operator} is told of {checkpoint_id}, which has been deleted")
+            return  # its successor deleted it
         derived = checkpoint.header.rescaled_from != NO_CHECKPOINT  # nobody has acknowledged it
         for s in () if derived else self.subtasks:
             contained = self.world.checks.sent_in(checkpoint_id, SubtaskId(self.operator, s))
