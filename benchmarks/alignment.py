@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
     records: int
     grown_mb: float
-    """Of its resident memory, since the first barrier was there."""
+    """Of its resident memory, at most, since the first barrier was there. Memory that it gave back meanwhile counts."""
     cached_mb: float
     """Skipped records that it keeps, as its cache counts them."""
 
@@ -156,7 +156,7 @@ class Watch:
         for tenth in range(1, 11):
             due = tenth * self.records // 10
             self._wait_for(partial(self._has_passed, due))
-            samples.append(Sample(due, _resident_mb() - self.began_mb, self.cached_bytes / 1e6))
+            samples.append(Sample(due, self.peak_mb - self.began_mb, self.cached_bytes / 1e6))
         told.put(samples)
         self._wait_for(lambda: sum(user.next) == 2 * WARM_UP + self.records)
         told.put((self.runtime._incoming.reread, self.peak_mb - self.began_mb))
