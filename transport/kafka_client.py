@@ -70,6 +70,7 @@ _PROTOCOL_OWNS = {
     "transaction.timeout.ms",
     "isolation.level",
     "enable.idempotence",
+    "allow.auto.create.topics",
     "enable.gapless.guarantee",
     "enable.auto.commit",
     "enable.auto.offset.store",
@@ -238,6 +239,8 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
         **defaults,
         **config.client_settings,
         **{name.replace("_", "."): value for name, value in ours.items()},
+        # A producer's default is true: who outlives a purge would bring the topics back, with settings of the broker's.
+        "allow.auto.create.topics": False,
         "bootstrap.servers": config.bootstrap,
         "error_cb": events,
     }

@@ -225,6 +225,30 @@ def test_a_broker_that_creates_topics_by_itself_is_given_no_reason_to(tmp_path: 
         transport.close()
 
 
+def test_nobody_brings_back_topics_of_a_purged_job(tmp_path: Path) -> None:
+    """A coordinator or a task that outlives the purge writes on, on a broker that creates topics by itself."""
+    settings = JobSettings("job", (OperatorSettings("op", 2),))
+    acks, log = Partition(settings.topics.acks, 0), settings.topics.checkpoints
+    with EmbeddedBroker(tmp_path / "data", extra_properties={"auto.create.topics.enable": "true"}) as broker:
+        transport = KafkaTransport.from_config(KafkaConfig(broker.bootstrap, append_timeout_s=8.0, commit_timeout_s=8.0))
+        transport.create_topics(settings.topic_specs)
+        writer, owner = transport.writer(), transport.claim_log(log, log)
+        writer.append(acks, b"before", None, lambda *_: None)
+        owner.commit([("key", b"before")])
+        assert writer.flush(10.0)
+        transport.delete_topics([spec.name for spec in settings.topic_specs])
+        failed: list[Exception | None] = []
+        writer.append(acks, b"behind", None, lambda _, error: failed.append(error))
+        with pytest.raises(TransportError):
+            owner.commit([("key", b"behind")])
+        writer.flush(20.0)
+        assert isinstance(failed[0], TransportError)
+        assert transport.list_topics("penstock.") == []
+        writer.close()
+        owner.close()
+        transport.close()
+
+
 def test_a_broker_that_does_not_allow_our_sizes_gets_the_topic_without_them(kafka_broker: EmbeddedBroker) -> None:
     """Managed brokers allow some settings within bounds of their own, and others not at all."""
     transport = KafkaTransport(kafka_broker.bootstrap)
