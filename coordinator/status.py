@@ -21,7 +21,8 @@ from ..schemas.status import (
     SubtaskTotals,
 )
 from .protocol import checkpoints, waiting
-from .protocol.state import JobState, Left, Phase, Slot, SlotPhase
+from .protocol.registry import UndoneAttempt
+from .protocol.state import JobState, Phase, Slot, SlotPhase
 from .protocol.timeline import CHECKPOINTS_TIMED, Failover, Over, Times
 
 SUBTASKS_TOLD = 1_000
@@ -49,9 +50,9 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         job=job.settings.name,
         instance=job.instance,
         state=state or _STATES[job.phase],
-        cause=cause or ("" if job.phase is not Phase.BACKING_OFF else job.failover_cause),
+        cause=cause or ("" if job.phase is not Phase.BACKING_OFF else job.next_epoch.cause),
         at_ms=job.wall_ms(),
-        run="" if job.run is None else job.run[0],
+        run=job.registry.run_id,
         epoch=job.history.epoch,
         last_completed=job.history.last_id,
         checkpoints_completed=statistics.completed,
@@ -158,12 +159,12 @@ def _subtask(job: JobState, slot: Slot) -> SubtaskStatus:
         host, step, seen_at = attempt.hello.host, attempt.step, attempt.seen_at
     elif slot.phase is SlotPhase.DONE:
         phase = "finished"
-    elif (waiting := job.hellos.get(subtask)) is not None:
+    elif (waiting := job.registry.waiting.get(subtask)) is not None:
         phase, host = "waiting", waiting.hello.host
     else:
         phase = "absent"
-        if (left := job.left.get(subtask)) is not None:
-            host, step, seen_at = left.host, _awaited(job, left), left.seen_at
+        if (undone := job.registry.undone.get(subtask)) is not None:
+            host, step, seen_at = undone.host, _awaited(job, undone), undone.seen_at
     closed = gateway.closed
     return SubtaskStatus(
         subtask.index,
@@ -231,6 +232,10 @@ def _ms(seconds: float) -> int:
     return round(1000 * seconds)
 
 
-def _awaited(job: JobState, left: Left) -> str:
-    ended = "" if left.killed_at is None else f", its task was to end {job.clock.seconds - left.killed_at:.0f} s ago"
-    return f"to start over for {job.clock.seconds - left.since:.0f} s: attempt {left.attempt} ({left.doing}){ended}"
+def _awaited(job: JobState, undone: UndoneAttempt) -> str:
+    ended = (
+        "" if undone.killed_at is None else f", its task was to end {job.clock.seconds - undone.killed_at:.0f} s ago"
+    )
+    return (
+        f"to start over for {job.clock.seconds - undone.since:.0f} s: attempt {undone.attempt} ({undone.doing}){ended}"
+    )

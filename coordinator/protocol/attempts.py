@@ -16,10 +16,10 @@ from .after_commit import GoOn
 from .effects import Append, CallReady, Ending
 from .gateway import Gateway
 from .history import keyed
+from .registry import WaitingHello
 from .starts import handled_before, start_of
 from .state import Attempt, JobState, Phase, Slot, SlotPhase
 from .stream import EventStream
-from .waiting_hello import WaitingHello
 
 OTHER_LAYOUT = "hello-of-another-layout"
 NAME_CHARS_MAX = 4_000
@@ -34,15 +34,15 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if is_of_another_layout(job, hello):
         job.drop(OTHER_LAYOUT)
         return stops.stop(job, offset, hello, why_not(job, hello))
-    if job.run is None or hello.run != job.run[0] or job.settings.batches:  # mutant: older-run-answered.read
+    if not job.registry.is_of_run(hello) or job.settings.batches:  # mutant: older-run-answered.read
         job.drop("hello-of-another-run")
         return stops.stop(job, offset, hello, why_not(job, hello))
     if (newer := superseded_by(job, hello)) is not None:
         job.drop("hello-of-superseded")
         return stops.stop_superseded(job, offset, hello, newer)
-    job.wait(WaitingHello(offset, hello))
-    job.registered.add(subtask)
-    job.unheard.pop(subtask, None)
+    job.registry.wait(WaitingHello(offset, hello))
+    job.registry.registered.add(subtask)
+    job.registry.unconfirmed.pop(subtask, None)
     if job.epoch is not None and job.phase is Phase.RUNNING:
         attempt = job.epoch.slots[subtask].attempt
         if attempt is not None:
@@ -76,9 +76,9 @@ def reset_spare(job: JobState) -> None:
 def answer_hellos(job: JobState) -> bool:
     """Answers every waiting Hello whose backoff is over; whether there was one."""
     acted, gathering = False, inbox.gathers(job)
-    for subtask, waiting in list(job.hellos.items()):
+    for subtask, waiting in list(job.registry.waiting.items()):
         slot = job.current.slots[subtask]
-        if job.run is None or waiting.hello.run != job.run[0]:  # mutant: older-run-answered.waiting
+        if not job.registry.is_of_run(waiting.hello):  # mutant: older-run-answered.waiting
             stops.stop(job, waiting.offset, waiting.hello, why_not(job, waiting.hello))
         elif slot.phase is SlotPhase.DONE:
             stops.stop(job, waiting.offset, waiting.hello, stops.why_done(job, "the subtask has finished"))
@@ -92,7 +92,7 @@ def answer_hellos(job: JobState) -> bool:
             return True  # it is answered when that stands
         else:
             _start(job, slot, waiting)
-        del job.hellos[subtask]
+        del job.registry.waiting[subtask]
         acted = True
     return acted
 
@@ -116,7 +116,7 @@ def superseded_by(job: JobState, hello: Hello) -> int | None:
     """
     if hello.previous == NO_ATTEMPT:  # mutant: superseded-takes-over
         return None
-    waiting = job.hellos.get(hello.subtask_id)
+    waiting = job.registry.waiting.get(hello.subtask_id)
     slot = None if job.epoch is None else job.epoch.slots[hello.subtask_id]
     others = [] if waiting is None else [(waiting.offset, waiting.hello.task)]
     others += [] if slot is None else [slot.newest]
@@ -131,7 +131,7 @@ def why_not(job: JobState, hello: Hello) -> str:
             f" this task ({hello.subtask_id}, run {hello.run}) was started with {layout_text(hello.layout)}: start both"
             " with the same parallelism"
         )
-    claimed = "none" if job.run is None else job.run[0]
+    claimed = job.registry.run_id or "none"
     return f"run {hello.run} of job {job.settings.name} has been replaced: the claimed run is {claimed}"
 
 
@@ -141,8 +141,8 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     policy = job.settings.operator(subtask.operator).on_failover
     snapshot = None if last is None else last.subtasks.get(subtask)
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
-    job.unheard[subtask] = waiting
-    job.left.pop(subtask, None)
+    job.registry.unconfirmed[subtask] = waiting
+    job.registry.undone.pop(subtask, None)
     slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)
@@ -163,7 +163,7 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
         checkpoint_id=None if last is None else last.id,
         snapshot=snapshot,
         policy=policy,
-        next_checkpoint_id=job.next_checkpoint_id,
+        next_checkpoint_id=job.schedule.next_id,
         epoch_begin=slot.begin_position,
         data_positions=_data_positions(job, slot, snapshot),
     )
@@ -201,10 +201,10 @@ def _data_positions(job: JobState, slot: Slot, snapshot: SubtaskSnapshot | None)
 
 def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     """A newer run of the job: it owns the job from now on; tasks of older ones are told to leave."""
-    if job.settings.batches or not job.take_run(record.run, offset):
+    if job.settings.batches or not job.registry.take_run(record.run, offset):
         return  # a query's requests name its run
-    job.registered.clear()
-    job.started_at = job.now
+    job.registry.registered.clear()
+    job.registry.incomplete_since = job.now
     commands.refuse_stops(job)
     served = job.live()  # nobody where there is no epoch: the claim to come carries the run
     for slot in served:
@@ -212,22 +212,18 @@ def read_run(job: JobState, offset: int, record: RunStarted) -> None:
         stops.stop(job, slot.attempt.id, slot.attempt.hello, why_not(job, slot.attempt.hello))
     if served:
         failover.fail_globally(job, f"run {record.run} has taken over", counted=False)
-    job.left.clear()  # they have been told to stop, and another task may have the name of one
+    job.registry.undone.clear()  # they have been told to stop, and another task may have the name of one
 
 
 def claim_run(job: JobState) -> bool:
     """Commits the newest run, before any Hello of it is answered; whether there was one to commit."""
-    if not run_is_new(job):
+    if (claim := unclaimed_run(job)) is None:
         return False
-    job.commit(keyed(run_claim(job)), GoOn())
+    job.commit(keyed(claim), GoOn())
     return True
 
 
-def run_is_new(job: JobState) -> bool:
-    claimed = job.history.run
-    return job.run is not None and (claimed is None or claimed.run != job.run[0])
-
-
-def run_claim(job: JobState) -> RunClaimed:
-    assert job.run is not None
-    return RunClaimed(*job.run)
+def unclaimed_run(job: JobState) -> RunClaimed | None:
+    """The newest run, where it has not been committed."""
+    run, claimed = job.registry.run, job.history.run
+    return None if run is None or (claimed is not None and claimed.run == run.run) else run

@@ -23,14 +23,14 @@ from .state import JobState
 def read(job: JobState, manifest: BatchEvents) -> None:
     """The newest one of a batch counts."""
     if manifest.checkpoint_id in job.history.prepared and manifest.operator in job.settings.parallelism:
-        job.manifests[manifest.checkpoint_id] = manifest
+        job.query.manifests[manifest.checkpoint_id] = manifest
     else:
         job.drop("late-batch-events")
 
 
 def take(job: JobState, pending: Pending, decision: Decision) -> bool:
     """Reads again what the batch sent, which becomes part of its checkpoint; whether it sent anything."""
-    manifest = job.manifests.get(pending.id)
+    manifest = job.query.manifests.get(pending.id)
     if manifest is None or not manifest.writers:
         return False
     job.rereading = Rereading(pending, manifest, decision)
@@ -79,7 +79,7 @@ def reread_end(job: JobState, rereading: Rereading) -> bool:
 
 def forget(job: JobState) -> None:
     """Only what a prepared checkpoint's batch sends can count."""
-    job.manifests = {n: manifest for n, manifest in job.manifests.items() if n in job.history.prepared}
+    job.query.manifests = {n: manifest for n, manifest in job.query.manifests.items() if n in job.history.prepared}
 
 
 def _bound(job: JobState, manifest: BatchEvents) -> int:

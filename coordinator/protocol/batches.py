@@ -23,12 +23,12 @@ from ...schemas.acks import (
     FromQuery,
     Hello,
 )
-from ...schemas.checkpoints import CheckpointPrepared, SubtaskSnapshot
+from ...schemas.checkpoints import CheckpointPrepared, RunClaimed, SubtaskSnapshot
 from ...schemas.frames import unpack
 from ...schemas.ids import NO_CHECKPOINT, Generation
 from ...schemas.state import Segment
 from ...schemas.status import BatchOutcome, BatchPartition, BatchPlanned
-from . import attempts, batch_inbox, checkpoints, failover, inbox, retention
+from . import batch_inbox, checkpoints, failover, inbox, retention
 from .after_commit import AnswerQuery, AwaitDecision, BeginQueryAnew, CompleteBatch, CompleteEarlierBatch
 from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
 from .gateway import Gateway
@@ -67,11 +67,12 @@ def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
         return job.drop("batch-of-another-life")
     if not job.settings.batches:
         return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
-    if job.run is not None and wanted.run_offset < job.run[1]:  # mutant: older-run-of-a-query.refused
-        return _refuse(job, wanted, f"another query reads job {job.settings.name} since: run {job.run[0]} is newer")
+    if wanted.run_offset < job.registry.run_offset:  # mutant: older-run-of-a-query.refused
+        newer = job.registry.run_id
+        return _refuse(job, wanted, f"another query reads job {job.settings.name} since: run {newer} is newer")
     _decide(job, offset, wanted.checkpoint_id)
     _take_up(job, offset, wanted)
-    query = job.query
+    query = job.query.newest
     if query is not None and query.answer is not None and query.wanted.request == wanted.request:
         job.emit(Reply(query.answer))
     return None
@@ -87,20 +88,21 @@ def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | Ba
         case BatchCommitted():
             _decide(job, offset, record.checkpoint_id)
         case BatchWanted():
-            if job.query is None or record.run_offset >= job.query.wanted.run_offset:  # the newest run then
+            newest = job.query.newest
+            if newest is None or record.run_offset >= newest.wanted.run_offset:  # the newest run then
                 _decide(job, offset, record.checkpoint_id)
             _take_up(job, offset, record)
 
 
 def _take_up(job: JobState, offset: int, wanted: BatchWanted) -> None:
     """The newest request of the newest run waits for its answer; its predecessors have had theirs."""
-    if job.run is not None and wanted.run_offset < job.run[1]:  # mutant: older-run-of-a-query.ignored
+    if wanted.run_offset < job.registry.run_offset:  # mutant: older-run-of-a-query.ignored
         return
-    if job.run is None or wanted.run_offset > job.run[1]:
-        job.run = wanted.run, wanted.run_offset
-    query = job.query
+    if wanted.run_offset > job.registry.run_offset:
+        job.registry.run = RunClaimed(wanted.run, wanted.run_offset)
+    query = job.query.newest
     if query is None or wanted.run != query.wanted.run or wanted.request > query.wanted.request:
-        job.query = Query(offset, wanted, job.now)
+        job.query.newest = Query(offset, wanted, job.now)
 
 
 def _decide(job: JobState, offset: int, n: int) -> None:
@@ -108,8 +110,8 @@ def _decide(job: JobState, offset: int, n: int) -> None:
     if n not in job.history.prepared:
         if n > job.history.last_id:
             job.drop("late-decision")
-    elif job.decision is None or job.decision.checkpoint_id != n:
-        job.decision = Decision(n, offset + 1)
+    elif job.query.decision is None or job.query.decision.checkpoint_id != n:
+        job.query.decision = Decision(n, offset + 1)
 
 
 # ---- what it is answered
@@ -117,7 +119,7 @@ def _decide(job: JobState, offset: int, n: int) -> None:
 
 def serve(job: JobState) -> bool:
     """Does the next thing that the query's request needs; whether there was anything."""
-    query, epoch, decision = job.query, job.current, job.decision
+    query, epoch, decision = job.query.newest, job.current, job.query.decision
     if decision is not None and decision.checkpoint_id in job.history.prepared:  # mutant: completed-without-spark
         return _decided(job, decision)
     if query is None:
@@ -148,13 +150,13 @@ def _falls_behind(job: JobState) -> bool:
 
 def answer_at(job: JobState) -> float | None:
     """Monotonic second at which a request is answered though there is nothing new; None where none waits for that."""
-    waits = job.query is not None and job.query.answer is None and not job.current.pending
-    return job.query.answer_by if waits and job.query is not None else None
+    query = job.query.newest
+    return None if query is None or query.answer is not None or job.current.pending else query.answer_by
 
 
 def answer(job: JobState, planned: BatchPlanned) -> None:
-    assert job.query is not None
-    job.query.answer = planned
+    assert job.query.newest is not None
+    job.query.newest.answer = planned
     job.emit(Reply(planned))
 
 
@@ -198,7 +200,8 @@ def _attach(job: JobState, query: Query) -> bool:
     n = wanted.checkpoint_id
     if (why := _why_not(job, wanted)) is not None:
         refusal = _told(wanted, BatchOutcome.REFUSED, why)  # by the owner of the log alone: another may not know of n
-        job.commit(keyed(attempts.run_claim(job)), AnswerQuery(refusal))
+        assert job.registry.run is not None
+        job.commit(keyed(job.registry.run), AnswerQuery(refusal))
     elif history.prepared:  # mutant: undecided-kept
         locations = frozenset[str]().union(*(prepared.locations() for prepared in history.prepared.values()))
         job.commit(history.undecided(but=NO_CHECKPOINT), BeginQueryAnew(locations))
@@ -208,7 +211,7 @@ def _attach(job: JobState, query: Query) -> bool:
     ):
         begins = f"{wanted.query} begins" if n == NO_CHECKPOINT else f"{wanted.query} goes on from checkpoint {n}"
         failover.fail_globally(job, begins, counted=False)
-        job.restores_nothing = n == NO_CHECKPOINT
+        job.next_epoch.restores_nothing = n == NO_CHECKPOINT
     else:
         epoch.query_run = wanted.run
         for slot in epoch.slots.values():
@@ -301,12 +304,12 @@ def ends_seen(job: JobState, seen: EndsSeen) -> None:
 
 def prepare(job: JobState, pending: Pending) -> None:
     """Durable, and not decided: whether it counts is for Spark's offset log to say."""
-    pending.step = Step.COMMITTING
-    assert job.query is not None
+    pending.step, query = Step.COMMITTING, job.query.newest
+    assert query is not None
     parts = list(parts_of(job, pending))
     record = CheckpointPrepared(
         job.current.number, pending.id, job.wall_ms(pending.triggered_at), len(parts),
-        checkpoints.operators_of(job, pending), job.query.wanted.query or "a query", job.history.reserved_through,
+        checkpoints.operators_of(job, pending), query.wanted.query or "a query", job.history.reserved_through,
     )  # fmt: skip
     job.commit(keyed(*parts, record), AwaitDecision(pending.id))
 

@@ -56,16 +56,16 @@ def trigger_due(job: JobState) -> bool:
     at = _wanted_at(job)
     if at is None or job.now < at or not _may_begin(job):  # asked behind every record that is read: the quickest first
         return False
-    if job.next_checkpoint_id > job.history.reserved_through:
+    if job.schedule.next_id > job.history.reserved_through:
         _reserve_more(job)
     else:
-        _trigger(job, job.savepoints.popleft() if job.savepoints else None)
+        _trigger(job, job.schedule.savepoints.popleft() if job.schedule.savepoints else None)
     return True
 
 
 def trigger_now(job: JobState) -> None:
     """Triggers a checkpoint that a query asks for; or reserves the id that it needs, and is to be called again."""
-    if job.next_checkpoint_id > job.history.reserved_through:
+    if job.schedule.next_id > job.history.reserved_through:
         _reserve_more(job)
     else:
         _trigger(job, None)
@@ -77,11 +77,11 @@ def trigger_at(job: JobState) -> float | None:
 
 
 def _wanted_at(job: JobState) -> float | None:
-    if job.savepoints:
+    if job.schedule.savepoints:
         return job.now
-    if job.next_trigger_at is None or job.completed_at is None:
-        return job.next_trigger_at
-    return max(job.next_trigger_at, job.completed_at + job.settings.checkpoint.min_pause)
+    if job.schedule.trigger_at is None or job.schedule.completed_at is None:
+        return job.schedule.trigger_at
+    return max(job.schedule.trigger_at, job.schedule.completed_at + job.settings.checkpoint.min_pause)
 
 
 def _may_begin(job: JobState) -> bool:
@@ -98,10 +98,10 @@ def _may_begin(job: JobState) -> bool:
 
 
 def _trigger(job: JobState, request: SavepointRequest | None) -> None:
-    epoch, n = job.current, job.next_checkpoint_id
-    job.next_checkpoint_id += 1
-    if request is None or job.next_trigger_at is not None:
-        job.next_trigger_at = job.after_interval()
+    epoch, n = job.current, job.schedule.next_id
+    job.schedule.next_id += 1
+    if request is None or job.schedule.trigger_at is not None:
+        job.schedule.trigger_at = job.after_interval()
     live = job.live()
     epoch.pending[n] = Pending(
         n,
@@ -128,8 +128,8 @@ def _reserve_more(job: JobState) -> None:
     claim = EpochClaimed(
         job.history.epoch,
         job.history.last_id,
-        job.next_checkpoint_id,
-        job.next_checkpoint_id + IDS_RESERVED,
+        job.schedule.next_id,
+        job.schedule.next_id + IDS_RESERVED,
         dict(job.topic_ids),
         job.instance,
         "more checkpoint ids",
@@ -275,7 +275,7 @@ def complete(
     """
     pending.step = Step.COMMITTING
     n = pending.id
-    open_commands = [offset for offset in job.commands if offset != pending.command]
+    open_commands = [offset for offset in job.commands.waiting if offset != pending.command]
     commands_position = min(open_commands, default=job.position)  # mutant: commands-position-too-far
     discarded = retention.outdated(job, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
@@ -288,7 +288,7 @@ def complete(
     records: list[CheckpointLogRecord] = [*parts, header]
     if pending.command is not None:
         outcome = f"savepoint {n} completed"
-        command = job.commands[pending.command].command
+        command = job.commands.waiting[pending.command].command
         records.append(CommandExecuted(pending.command, command, True, outcome, n))
     if pending.stop:
         records.append(JobStopping(job.current.number, n))
@@ -316,8 +316,8 @@ def completed(job: JobState, n: int, gone: Iterable[Checkpoint]) -> None:
     for older in [p for p in epoch.pending.values() if p.id < n and not p.savepoint]:
         abort(job, older, f"subsumed by checkpoint {n}", countable=False)
     del epoch.pending[n]
-    job.failures_in_a_row, job.blamed = 0, []
-    job.completed_at = job.now
+    job.schedule.failures_in_a_row, job.schedule.blamed = 0, []
+    job.schedule.completed_at = job.now
     job.statistics.completed += 1
     stops.stand(job, n)
     job.statistics.last_duration_s = job.now - pending.triggered_at
@@ -369,11 +369,13 @@ def abort(job: JobState, pending: Pending, reason: str, *, countable: bool) -> N
     _release_withheld(job, pending)
     announce_abort(job, pending, reason)
     if countable and not pending.savepoint:
-        job.failures_in_a_row += 1
-        job.blamed.append(f"checkpoint {pending.id}: {reason}; waited for {waited}")
-        if job.failures_in_a_row > job.settings.checkpoint.tolerable_failures:
-            job.due_failover = f"{job.failures_in_a_row} checkpoints in a row failed: {' | '.join(job.blamed[-4:])}"
-            job.failures_in_a_row, job.blamed = 0, []
+        job.schedule.failures_in_a_row += 1
+        job.schedule.blamed.append(f"checkpoint {pending.id}: {reason}; waited for {waited}")
+        if job.schedule.failures_in_a_row > job.settings.checkpoint.tolerable_failures:
+            job.due_failover = (
+                f"{job.schedule.failures_in_a_row} checkpoints in a row failed: {' | '.join(job.schedule.blamed[-4:])}"
+            )
+            job.schedule.failures_in_a_row, job.schedule.blamed = 0, []
 
 
 def drop_all(job: JobState) -> list[Pending]:
@@ -404,9 +406,9 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
     """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
     job.statistics.aborted += 1
     _over(job, pending, reason)
-    if job.next_trigger_at is None and any(slot.attempt and slot.attempt.finished for slot in job.live()):
+    if job.schedule.trigger_at is None and any(slot.attempt and slot.attempt.finished for slot in job.live()):
         # Without an interval nobody else asks for the checkpoint that contains an end.
-        job.next_trigger_at = job.now + job.settings.heartbeat_interval
+        job.schedule.trigger_at = job.now + job.settings.heartbeat_interval
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
     locations = {handle.location for handle in handles if handle is not None and handle.location is not None}
     if unnamed := sorted(
@@ -450,7 +452,7 @@ def overdue(job: JobState) -> bool:
     for pending in late:
         if pending.id in job.current.pending:
             missed_s = timeout - (job.clock.seconds - pending.log_triggered_at)
-            log_was_away = max(missed_s, job.now - job.heartbeat_read_at) > away_s and not inbox.is_full(job)
+            log_was_away = max(missed_s, job.now - job.heartbeat.read_at) > away_s and not inbox.is_full(job)
             reason = f"not complete after {timeout:g} s; it waited for {waits_for(job, pending)}"
             abort(job, pending, reason, countable=not log_was_away)
     return bool(late)

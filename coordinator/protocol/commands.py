@@ -23,27 +23,27 @@ WAITING_MAX = 1_000
 def read_command(job: JobState, offset: int, command: Command) -> None:
     if offset < job.history.commands_position or offset in job.history.executed:
         return job.drop("command-executed-before")
-    job.commands[offset] = command
+    job.commands.waiting[offset] = command
     return None
 
 
 def begin_due(job: JobState) -> bool:
     """Begins every command that has not begun; whether there was one."""
-    waiting = [offset for offset in job.commands if offset not in job.begun_commands]
+    waiting = [offset for offset in job.commands.waiting if offset not in job.commands.begun]
     for offset in waiting:
-        job.begun_commands.add(offset)
-        _begin(job, offset, job.commands[offset])
+        job.commands.begun.add(offset)
+        _begin(job, offset, job.commands.waiting[offset])
         if job.committing is not None:
             break
     return bool(waiting)
 
 
 def _begin(job: JobState, offset: int, command: Command) -> None:
-    if len(job.begun_commands) > WAITING_MAX and command.kind is not CommandKind.STOP:
+    if len(job.commands.begun) > WAITING_MAX and command.kind is not CommandKind.STOP:
         refuse(job, offset, f"{WAITING_MAX} commands wait for their effect already; ask again when some have had it")
         return
     stops = command.kind in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
-    if stops and job.run is not None and offset < job.run[1]:  # mutant: a-stop-is-executed-late
+    if stops and offset < job.registry.run_offset:  # mutant: a-stop-is-executed-late
         _refuse_stop(job, offset)
         return
     if job.current.draining is not None and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
@@ -54,9 +54,9 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
         return
     match command.kind:
         case CommandKind.SAVEPOINT:
-            job.savepoints.append(SavepointRequest(offset, stop=False))
+            job.schedule.savepoints.append(SavepointRequest(offset, stop=False))
         case CommandKind.STOP_WITH_SAVEPOINT:
-            job.savepoints.append(SavepointRequest(offset, stop=True))
+            job.schedule.savepoints.append(SavepointRequest(offset, stop=True))
         case CommandKind.STOP:
             _stop(job, offset, command)
         case CommandKind.REQUEST:
@@ -94,50 +94,48 @@ def _discarded(n: int) -> str:
 
 def refuse_savepoints(job: JobState) -> None:
     """Refuse those that wait for their turn: nobody is left to take part in one."""
-    for request in job.savepoints:
+    for request in job.schedule.savepoints:
         refuse(job, request.command, JOB_ENDS)
-    job.savepoints.clear()
+    job.schedule.savepoints.clear()
 
 
 def refuse_stops(job: JobState) -> None:
     """A newer run has begun: what was to stop the one before, and has not been triggered, is refused."""
-    for request in [request for request in job.savepoints if request.stop]:
-        job.savepoints.remove(request)
+    for request in [request for request in job.schedule.savepoints if request.stop]:
+        job.schedule.savepoints.remove(request)
         _refuse_stop(job, request.command)
 
 
 def _refuse_stop(job: JobState, offset: int) -> None:
-    assert job.run is not None
-    refuse(job, offset, f"the run that it was meant for ended before run {job.run[0]} began")
+    refuse(job, offset, f"the run that it was meant for ended before run {job.registry.run_id} began")
 
 
 def _stop(job: JobState, offset: int, command: Command) -> None:
     cause = f"stopped by {command.issuer}"
-    run = "" if job.run is None else job.run[0]
     records = keyed(
         CommandExecuted(offset, command.command, True, cause),
-        JobFinished(job.history.epoch, JobOutcome.STOPPED, cause, run),
+        JobFinished(job.history.epoch, JobOutcome.STOPPED, cause, job.registry.run_id),
     )
     job.commit([*records, *job.history.stop_over()], EndJob(Ending.STOPPED, cause, offset))
 
 
 def request_answered(job: JobState, answer: RequestAnswered) -> None:
-    command = job.commands.get(answer.offset)
+    command = job.commands.waiting.get(answer.offset)
     if command is not None:
         executed = CommandExecuted(answer.offset, command.command, answer.accepted, answer.outcome)
-        job.outcomes.append(CommandOutcome(executed, answer.payload))
+        job.commands.outcomes.append(CommandOutcome(executed, answer.payload))
 
 
 def refuse(job: JobState, offset: int, reason: str) -> None:
     """The command has no effect; the refusal is committed, then told."""
-    command = job.commands.get(offset)
+    command = job.commands.waiting.get(offset)
     if command is not None:
-        job.outcomes.append(CommandOutcome(CommandExecuted(offset, command.command, False, reason)))
+        job.commands.outcomes.append(CommandOutcome(CommandExecuted(offset, command.command, False, reason)))
 
 
 def commit_outcomes(job: JobState) -> bool:
     """Commits what came of commands, then answers them; whether there was anything to commit."""
-    outcomes, job.outcomes = job.outcomes, []
+    outcomes, job.commands.outcomes = job.commands.outcomes, []
     if not outcomes:
         return False
     job.commit(keyed(*(outcome.executed for outcome in outcomes)), AnswerCommands(tuple(outcomes)))
@@ -148,18 +146,13 @@ def executed(job: JobState, outcomes: Iterable[CommandOutcome]) -> None:
     """Their outcomes are committed."""
     for outcome in outcomes:
         done = outcome.executed
-        _forget(job, done.offset)
+        job.commands.forget(done.offset)
         reply = CommandReply(done.command, done.accepted, done.outcome, done.checkpoint_id, outcome.payload)
         job.emit(Reply(reply))
 
 
 def answered(job: JobState, offset: int, outcome: str, checkpoint_id: int) -> None:
     """The command's effect is committed."""
-    command = job.commands[offset]
-    _forget(job, offset)
+    command = job.commands.waiting[offset]
+    job.commands.forget(offset)
     job.emit(Reply(CommandReply(command.command, True, outcome, checkpoint_id, b"")))
-
-
-def _forget(job: JobState, offset: int) -> None:
-    job.commands.pop(offset, None)
-    job.begun_commands.discard(offset)

@@ -171,7 +171,7 @@ def _take(job: JobState, event: Input) -> None:
                 else:
                     failover.wait_again(job)
         case HeartbeatLost():
-            job.heartbeat_at = None
+            job.heartbeat.written_at = None
         case EndsSeen():
             batches.ends_seen(job, event)
         case RequestAnswered():
@@ -285,7 +285,7 @@ def _read_hint(job: JobState, hint: FailureHint) -> None:
     """A runner saw a task die: its attempt is failed, and a Hello it left behind is answered no more."""
     subtask = SubtaskId(hint.operator, hint.subtask)
     slot = None if job.epoch is None or job.phase is not Phase.RUNNING else job.epoch.slots.get(subtask)
-    if job.forget_hello_of(hint) and slot is not None and slot.phase is SlotPhase.ABSENT:
+    if job.registry.forget_hello_of(hint, job.clock.seconds) and slot is not None and slot.phase is SlotPhase.ABSENT:
         # No Start will carry the generation to an older instance that this Hello had superseded.
         job.emit(Append(subtask, Reset(job.current.number, slot.generation)))  # mutant: hint-owes-no-reset
     if slot is not None and slot.attempt is not None and hint.names(slot.attempt.hello):
@@ -301,13 +301,13 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     seen_at = job.clock.of(read.appended_at_ms)
     if slot is not None and slot.attempt is not None and slot.attempt.id == sender.attempt:
         slot.attempt.seen_at = seen_at  # alive, also where it has not read its newest Start
-        unheard = job.unheard.get(slot.subtask)
-        if unheard is not None and unheard.astray_since is None:
-            unheard.astray_since = seen_at
-    left = job.left.get(sender.subtask_id)
-    if left is not None and left.attempt == sender.attempt:
-        left.seen_at = seen_at
-        left.step = record.step if isinstance(record, Heartbeat) else left.step
+        answered = job.registry.unconfirmed.get(slot.subtask)
+        if answered is not None and answered.astray_since is None:
+            answered.astray_since = seen_at
+    undone = job.registry.undone.get(sender.subtask_id)
+    if undone is not None and undone.attempt == sender.attempt:
+        undone.seen_at = seen_at
+        undone.step = record.step if isinstance(record, Heartbeat) else undone.step
     if (
         slot is None
         or slot.attempt is None
@@ -315,7 +315,7 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
     ):
         return job.drop(f"stale-{type(record).__name__}")
     attempt = slot.attempt
-    job.unheard.pop(slot.subtask, None)
+    job.registry.unconfirmed.pop(slot.subtask, None)
     match record:
         case Heartbeat():
             attempt.step, attempt.step_age_ms = record.step, record.step_age_ms
@@ -337,7 +337,7 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
             job.due_end = (Ending.FAILED, record.cause)
         case Finished():
             attempt.finished = True
-            job.next_trigger_at = job.now  # a checkpoint that contains the end need not wait for the interval
+            job.schedule.trigger_at = job.now  # a checkpoint that contains the end need not wait for the interval
         case OperatorEventFrame():
             hole = inbox.receive(job, slot, record)
             if hole is not None:
@@ -378,9 +378,9 @@ def _advance(job: JobState) -> bool:
         case Phase.BACKING_OFF:
             if job.due_end is not None:
                 return job_end.commit(job)
-            if job.now >= job.claim_at:
-                restored = NO_CHECKPOINT if job.restores_nothing else job.history.last_id
-                recovery.claim(job, restored, job.failover_cause)
+            if job.now >= job.next_epoch.claim_at:
+                restored = NO_CHECKPOINT if job.next_epoch.restores_nothing else job.history.last_id
+                recovery.claim(job, restored, job.next_epoch.cause)
                 return True
         case Phase.RUNNING:
             if job.due_end is not None:
@@ -413,17 +413,17 @@ def _deadline(job: JobState) -> float | None:
     if job.committing is not None or job.rereading is not None:
         return None
     if job.phase is Phase.BACKING_OFF:
-        return job.claim_at
+        return job.next_epoch.claim_at
     if job.phase is not Phase.RUNNING:
         return None
     settings, epoch = job.settings, job.current
-    due = [job.next_heartbeat_at]
+    due = [job.heartbeat.due_at]
     due += [p.triggered_at + settings.checkpoint.timeout for p in epoch.pending.values() if p.step is not Step.PREPARED]
-    due += [max(epoch.slots[s].start_not_before, inbox.start_at(job, s)) for s in job.hellos]
+    due += [max(epoch.slots[s].start_not_before, inbox.start_at(job, s)) for s in job.registry.waiting]
     if epoch.draining is not None:
         due.append(epoch.draining.until)
-    if job.started_at is not None:
-        due.append(job.started_at + settings.start_timeout)
+    if job.registry.incomplete_since is not None:
+        due.append(job.registry.incomplete_since + settings.start_timeout)
     if (trigger_at := checkpoints.trigger_at(job)) is not None:
         due.append(trigger_at)
     if (answer_at := batches.answer_at(job)) is not None:

@@ -10,7 +10,8 @@ from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
 from .gateway import Gateway
 from .pending import Step
-from .state import JobState, Left, Phase, Slot, SlotPhase
+from .registry import UndoneAttempt
+from .state import JobState, Phase, Slot, SlotPhase
 
 ALIKE_MAX = 8
 """How often a subtask, or the job, may fail over with the same cause before the job has completed any checkpoint."""
@@ -59,12 +60,12 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
         checkpoints.announce_abort(job, pending, f"failover of {subtask}: {cause}")
     for member in region:
         slot = epoch.slots[member]
-        _leave(job, slot)
+        _undo(job, slot)
         slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
         slot.generation += 1  # mutant: only-the-failed-gets-a-generation
         slot.since = job.now
         slot.start_not_before = job.now + delay
-        if member not in job.hellos:  # a newer Hello gets its Start alone ◆
+        if member not in job.registry.waiting:  # a newer Hello gets its Start alone ◆
             job.emit(Append(member, Reset(epoch.number, slot.generation)))
         if job.has_coordinator(member.operator):
             job.emit(CallSubtaskReset(member.operator, member.index, job.history.last_id))
@@ -96,7 +97,7 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
     undone = [subtask for subtask, slot in epoch.slots.items() if slot.phase is not SlotPhase.DONE]
     job.timeline.failed_over(job.now, cause, undone, of_job=True)
     for subtask, slot in epoch.slots.items():
-        _leave(job, slot)
+        _undo(job, slot)
         if slot.attempt is not None and job.has_coordinator(subtask.operator):
             reason = cause if subtask == failed else None
             job.emit(CallFailed(subtask.operator, subtask.index, slot.attempt.id, reason))
@@ -113,73 +114,74 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
     wait_again(job, failed)
     job.epoch = None
     job.phase = Phase.BACKING_OFF
-    job.claim_at = job.now + delay
-    job.failover_cause = cause
+    job.next_epoch.claim_at = job.now + delay
+    job.next_epoch.cause = cause
 
 
-def _leave(job: JobState, slot: Slot) -> None:
+def _undo(job: JobState, slot: Slot) -> None:
     """Its instance is to say Hello again; one that is frozen, or stuck in user code, does not."""
     attempt, log_time = slot.attempt, job.clock.seconds
     if attempt is not None and not job.settings.batches:
         hello, killed_at = attempt.hello, log_time if attempt.killed else None
-        job.left[slot.subtask] = Left(
+        job.registry.undone[slot.subtask] = UndoneAttempt(
             attempt.id, hello.task, hello.host, log_time, attempt.seen_at, attempt.step, killed_at
         )
 
 
-def end_the_left(job: JobState) -> None:
+def end_undone(job: JobState) -> None:
     """Ends the task of whoever is to start over and falls silent, or goes on in user code for too long ◆.
 
     Where that does not end it, nobody can who is there: the job fails, rather than wait for ever. One that is silent
     then is waited for, since it may have died, and its task may yet be started again.
     """
     log_time, settings = job.clock.seconds, job.settings
-    for subtask, left in job.left.items():
-        if subtask in job.hellos:
+    for subtask, undone in job.registry.undone.items():
+        if subtask in job.registry.waiting:
             continue  # it has said so, or another is to take its place
-        silent_s = log_time - left.seen_at
+        silent_s = log_time - undone.seen_at
         silent = silent_s > settings.heartbeat_timeout
-        waited_s = log_time - (left.since if left.killed_at is None else left.killed_at)
-        if left.killed_at is None and silent:
-            _end_task(job, subtask, left, f"silent for {silent_s:.1f} s, and it was to start over")
+        waited_s = log_time - (undone.since if undone.killed_at is None else undone.killed_at)
+        if undone.killed_at is None and silent:
+            _end_task(job, subtask, undone, f"silent for {silent_s:.1f} s, and it was to start over")
         elif silent or waited_s <= settings.task_cancellation_timeout:
             continue
-        elif left.killed_at is None:
+        elif undone.killed_at is None:
             # mutant: stuck-waited-for
-            _end_task(job, subtask, left, f"it was to start over {waited_s:.1f} s ago, and goes on ({left.doing})")
+            _end_task(job, subtask, undone, f"it was to start over {waited_s:.1f} s ago, and goes on ({undone.doing})")
         else:
             job.due_end = (
                 Ending.FAILED,
-                f"{subtask} was to start over {log_time - left.since:.0f} s ago, and its attempt {left.attempt} goes on"
-                f" ({left.doing}); its task was to be ended {waited_s:.0f} s ago, and no runner did. End it by hand"
-                f" (task {left.task or 'unknown'}, host {left.host or 'unknown'}) and start the job again, or raise"
-                f" task_cancellation_timeout ({settings.task_cancellation_timeout:g} s) above what user code may take",
+                f"{subtask} was to start over {log_time - undone.since:.0f} s ago, and its attempt {undone.attempt}"
+                f" goes on ({undone.doing}); its task was to be ended {waited_s:.0f} s ago, and no runner did. End it"
+                f" by hand (task {undone.task or 'unknown'}, host {undone.host or 'unknown'}) and start the job again,"
+                " or raise task_cancellation_timeout"
+                f" ({settings.task_cancellation_timeout:g} s) above what user code may take",
             )
 
 
-def ends_unheard(job: JobState, subtask: SubtaskId) -> bool:
+def ends_unconfirmed(job: JobState, subtask: SubtaskId) -> bool:
     """Fails an attempt that speaks, but not under its Start: it goes on in the user code of a generation before ◆."""
-    unheard = job.unheard.get(subtask)
-    since = None if unheard is None else unheard.astray_since
+    answered = job.registry.unconfirmed.get(subtask)
+    since = None if answered is None else answered.astray_since
     if since is None or job.clock.seconds - since <= job.settings.task_cancellation_timeout:
         return False
-    del job.unheard[subtask]  # no further Start: its task is to end
+    del job.registry.unconfirmed[subtask]  # no further Start: its task is to end
     cause = f"not under its Start for {job.clock.seconds - since:.1f} s: it goes on with what it did before"
     fail_attempt(job, subtask, cause, silent=True)
     return True
 
 
-def _end_task(job: JobState, subtask: SubtaskId, left: Left, cause: str) -> None:
-    left.killed_at = job.clock.seconds
-    job.emit(KillTask(subtask, left.task, cause))
+def _end_task(job: JobState, subtask: SubtaskId, undone: UndoneAttempt, cause: str) -> None:
+    undone.killed_at = job.clock.seconds
+    job.emit(KillTask(subtask, undone.task, cause))
 
 
 def wait_again(job: JobState, failed: SubtaskId | None = None) -> None:
     """Nothing has been heard of these attempts: their Start may have been refused with the frame behind it ◆."""
-    for subtask, unheard in job.unheard.items():
+    for subtask, answered in job.registry.unconfirmed.items():
         if subtask != failed:  # mutant: lost-start-forgotten
-            unheard.at_takeover = True
-            job.hellos.setdefault(subtask, unheard)
+            answered.at_takeover = True
+            job.registry.waiting.setdefault(subtask, answered)
 
 
 def _spend(job: JobState, counted: bool, failed: SubtaskId | None, cause: str) -> float | None:
@@ -191,8 +193,8 @@ def _spend(job: JobState, counted: bool, failed: SubtaskId | None, cause: str) -
     if not counted:
         return 0.0
     if job.history.last is None:
-        job.failed_alike[failed, cause] += 1
-        if job.failed_alike[failed, cause] > ALIKE_MAX:
+        job.restarts.alike[failed, cause] += 1
+        if job.restarts.alike[failed, cause] > ALIKE_MAX:
             who = "the job" if failed is None else str(failed)
             why = f"{who} failed {ALIKE_MAX + 1} times with the same cause, before any checkpoint completed: {cause}"
             job.due_end = (Ending.FAILED, why)

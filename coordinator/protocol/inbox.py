@@ -202,7 +202,7 @@ def gathers(job: JobState) -> bool:
     if not epoch.inherited or not _stay_in_the_log(job):
         return False
     absent = (s for s in epoch.inherited if s in epoch.slots and epoch.slots[s].phase is SlotPhase.ABSENT)
-    return any(s not in job.hellos for s in absent)
+    return any(s not in job.registry.waiting for s in absent)
 
 
 def put_off(job: JobState, subtask: SubtaskId) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...schemas.ids import NO_CHECKPOINT
 from .pending import Step
+from .registry import DISPLACED_MAX
 from .state import JobState, Phase, SlotPhase
 
 
@@ -12,6 +13,9 @@ def check_invariants(job: JobState) -> None:
     epoch = job.epoch
     without = (Phase.NEW, Phase.RESCALING, Phase.CLAIMING, Phase.BACKING_OFF)
     assert (epoch is None) == (job.phase in without) or job.phase is Phase.ENDED
+    assert (job.next_epoch.rescaling is not None) == (job.phase is Phase.RESCALING)
+    assert job.commands.begun <= job.commands.waiting.keys()
+    _check_registry(job)
     if epoch is None:
         return
     assert set(epoch.slots) == set(job.settings.subtasks())
@@ -34,10 +38,29 @@ def check_invariants(job: JobState) -> None:
         assert set(pending.acks) <= pending.required, pending
         lacking = pending.required - set(pending.acks)
         assert all(epoch.slots[s].phase is SlotPhase.LIVE for s in lacking), "a failover aborts"
-        assert NO_CHECKPOINT < pending.id < job.next_checkpoint_id <= job.history.reserved_through + 1
+        assert NO_CHECKPOINT < pending.id < job.schedule.next_id <= job.history.reserved_through + 1
     uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
     assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"
     assert all(count >= 0 for count in epoch.held_bytes.values())
     if epoch.inherited_bytes > job.settings.held_bytes_max:
         assert not any(inherited.parts for inherited in epoch.inherited.values()), "inbox ranges above their bound"
     assert epoch.inherited_due <= epoch.inherited.keys()
+
+
+def _check_registry(job: JobState) -> None:
+    registry, subtasks = job.registry, set(job.settings.subtasks())
+    assert registry.run_id not in registry.older_runs
+    for subtask, waiting in registry.waiting.items():
+        assert subtask in subtasks and waiting.hello.subtask_id == subtask, f"{waiting} waits as {subtask}"
+        tasks = [waiting.hello.task]
+        while waiting.displaced is not None:
+            assert waiting.displaced.offset < waiting.offset, f"{subtask}: an older Hello displaced a newer one"
+            waiting = waiting.displaced
+            tasks.append(waiting.hello.task)
+        assert tasks[0] not in tasks[1:] and len(tasks) <= DISPLACED_MAX + 1, f"{subtask}: {tasks} wait"
+    if job.epoch is not None and job.phase is Phase.RUNNING:
+        live = {slot.subtask for slot in job.live()}
+        assert not live & registry.undone.keys(), "an attempt runs, and one before it is waited for"
+        for subtask in live & registry.unconfirmed.keys():
+            attempt = job.epoch.slots[subtask].attempt
+            assert attempt is not None and attempt.id == registry.unconfirmed[subtask].offset

@@ -64,8 +64,7 @@ def commit(job: JobState) -> bool:
     """Commit the end that is due. A stop that failed is finished by whoever starts the job next."""
     assert job.due_end is not None
     (ending, cause), job.due_end = job.due_end, None
-    run = "" if job.run is None else job.run[0]
-    finished = JobFinished(job.history.epoch, _OUTCOMES[ending], cause, run)
+    finished = JobFinished(job.history.epoch, _OUTCOMES[ending], cause, job.registry.run_id)
     over = [] if ending is Ending.FAILED else job.history.stop_over()
     job.commit([*keyed(finished), *over], EndJob(ending, cause))
     return True

@@ -13,8 +13,8 @@ def read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHea
         return job.end(Ending.FENCED, f"epoch {heartbeat.epoch} has begun elsewhere")
     if heartbeat.instance != job.instance:
         return job.drop("heartbeat-of-another-coordinator")
-    job.heartbeat_at = None
-    job.heartbeat_read_at = job.now
+    job.heartbeat.written_at = None
+    job.heartbeat.read_at = job.now
     job.clock.own_heartbeat(appended_at_ms)
     if job.phase is Phase.RUNNING:
         _fail_the_silent(job)
@@ -26,7 +26,7 @@ def _fail_the_silent(job: JobState) -> None:
     log_time, settings = job.clock.seconds, job.settings
     if settings.batches:
         return  # a query is no process of ours: it says when it needs something, and Spark watches its tasks
-    failover.end_the_left(job)
+    failover.end_undone(job)
     for slot in job.live():
         attempt = slot.attempt
         if attempt is None or job.phase is not Phase.RUNNING:
@@ -36,7 +36,7 @@ def _fail_the_silent(job: JobState) -> None:
             cause = f"silent for {silent_s:.1f} s; it was last {attempt.step}"
             failover.fail_attempt(job, slot.subtask, cause, silent=True)
             continue
-        if failover.ends_unheard(job, slot.subtask):  # mutant: stuck-under-a-start-before
+        if failover.ends_unconfirmed(job, slot.subtask):  # mutant: stuck-under-a-start-before
             continue
         stream = slot.stream
         if stream is None or stream.appended_through <= attempt.handled_through or attempt.finished:
@@ -53,16 +53,16 @@ def _fail_the_silent(job: JobState) -> None:
 
 def fail_unregistered(job: JobState) -> bool:
     """Fails a job whose run never got all its subtasks up: too few slots, most often, and nobody else says so."""
-    if job.started_at is None:
+    if job.registry.incomplete_since is None:
         return False
     slots = job.current.slots
-    lacking = (s for s in reversed(slots) if s not in job.registered and slots[s].phase is not SlotPhase.DONE)
+    lacking = (s for s in reversed(slots) if s not in job.registry.registered and slots[s].phase is not SlotPhase.DONE)
     last = next(lacking, None)  # asked behind every record that is read, and the last ones come last
     if last is None:
-        job.started_at = None
-    elif job.now >= job.started_at + job.settings.start_timeout:
-        if job.now - job.heartbeat_read_at > 3 * job.settings.heartbeat_interval:
-            job.started_at = job.now  # the log was away: nobody could register
+        job.registry.incomplete_since = None
+    elif job.now >= job.registry.incomplete_since + job.settings.start_timeout:
+        if job.now - job.heartbeat.read_at > 3 * job.settings.heartbeat_interval:
+            job.registry.incomplete_since = job.now  # the log was away: nobody could register
             return False
         missing, total = [*reversed([last, *lacking])], len(slots)
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
@@ -83,11 +83,11 @@ def beat(job: JobState) -> bool:
 
     One that has not come back for a minute of the coordinator's clock is taken for lost.
     """
-    if job.now < job.next_heartbeat_at:
+    if job.now < job.heartbeat.due_at:
         return False
     interval = job.settings.heartbeat_interval
-    job.next_heartbeat_at = job.now + interval
-    if job.heartbeat_at is None or job.now - job.heartbeat_at > 60 * interval:
-        job.heartbeat_at = job.now
+    job.heartbeat.due_at = job.now + interval
+    if job.heartbeat.written_at is None or job.now - job.heartbeat.written_at > 60 * interval:
+        job.heartbeat.written_at = job.now
         job.emit(AppendHeartbeat(CoordinatorHeartbeat(job.current.number, job.instance)))
     return True

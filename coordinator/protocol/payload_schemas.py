@@ -60,7 +60,7 @@ def check(job: JobState, checkpoint_id: int, checkpoint: Checkpoint | Prepared) 
 def claimed(job: JobState, epoch: int) -> list[Keyed]:
     """What is written from ``epoch`` on, and the discards of what nothing needs any more."""
     before = "" if job.history.run is None else job.history.run.run
-    run = before if job.run is None else job.run[0]
+    run = job.registry.run_id or before
     today = {}
     for schema in job.settings.schemas:
         if schema.text != JSON:

@@ -49,6 +49,18 @@ class Decision:
 
 
 @dataclass(slots=True)
+class QueryState:
+    """What is known of the query."""
+
+    newest: Query | None = None
+    """None until one has asked."""
+    decision: Decision | None = None
+    """The last one that was read, also where nobody could act on it: it counts while that checkpoint is prepared."""
+    manifests: dict[int, BatchEvents] = field(default_factory=dict)
+    """By prepared checkpoint: who has written what its batch sent to a coordinator."""
+
+
+@dataclass(slots=True)
 class Rereading:
     """A checkpoint that completes once what its batch sent has been read again."""
 

@@ -30,8 +30,8 @@ from .effects import Append, CallReset, CallStart, CollectOrphans, Ending, ReadA
 from .history import Checkpoint, History, Keyed, keyed
 from .inputs import Begin, Committed, Redistributed, Reread, Restore
 from .positions import Available, missing
-from .state import Epoch, Inherited, JobState, Left, Phase, Slot, SlotPhase
-from .waiting_hello import WaitingHello
+from .registry import UndoneAttempt, WaitingHello
+from .state import Epoch, Inherited, JobState, Phase, Slot, SlotPhase
 
 
 def begin(job: JobState, begin: Begin) -> None:
@@ -40,7 +40,7 @@ def begin(job: JobState, begin: Begin) -> None:
     job.topic_ids = dict(begin.topic_ids)
     job.partitions = dict(begin.partitions)
     job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
-    job.heartbeat_read_at = job.now
+    job.heartbeat.read_at = job.now
     _check_topics(job, begin)
     _check_unfinished(job, begin)
     restored = _chosen(job, begin.restore, begin.restore_checkpoint)
@@ -53,10 +53,10 @@ def begin(job: JobState, begin: Begin) -> None:
     if begin.restore is Restore.LATEST:
         _check_prepared(job)
     else:  # nothing that was planned behind another checkpoint may follow this one ◆
-        job.aborts_prepared = True
+        job.next_epoch.aborts_prepared = True
     if restored is None or not rescaling.resized(job, restored):
         return claim(job, NO_CHECKPOINT if restored is None else restored.id, _started(job))
-    job.rescaling = restored, begin.acks.end  # mutant: derived-of-a-savepoint-asks-the-log
+    job.next_epoch.rescaling = restored, begin.acks.end  # mutant: derived-of-a-savepoint-asks-the-log
     if (effect := rescaling.to_deal(job, restored)) is None:
         return redistributed(job, Redistributed({}))
     job.phase = Phase.RESCALING
@@ -80,8 +80,8 @@ def _check_taken(job: JobState, restored: Checkpoint) -> None:
 
 def redistributed(job: JobState, dealt: Redistributed) -> None:
     """Claims the first epoch, and with it commits the checkpoint whose layout is the job's."""
-    assert job.rescaling is not None
-    (restored, acks_end), job.rescaling = job.rescaling, None
+    assert job.next_epoch.rescaling is not None
+    (restored, acks_end), job.next_epoch.rescaling = job.next_epoch.rescaling, None
     claim(job, restored.id, _started(job), rescaling.derived(job, restored, dealt.states, acks_end))
 
 
@@ -260,7 +260,7 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     That has the first of the ids, and is the last completed checkpoint once the epoch stands.
     """
     history = job.history
-    job.restores_nothing = False
+    job.next_epoch.restores_nothing = False
     first = history.reserved_through + (2 if derived else 1)  # mutant: ids-used-again, derived-id-used-again
     record = EpochClaimed(
         history.epoch + 1,
@@ -272,9 +272,10 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
         cause,
     )
     job.phase = Phase.CLAIMING
-    run = keyed(attempts.run_claim(job)) if attempts.run_is_new(job) else []
-    aborted = [*history.undecided(but=NO_CHECKPOINT), *history.stop_over()] if job.aborts_prepared else []
-    job.aborts_prepared = False
+    new_run = attempts.unclaimed_run(job)
+    run = [] if new_run is None else keyed(new_run)
+    aborted = [*history.undecided(but=NO_CHECKPOINT), *history.stop_over()] if job.next_epoch.aborts_prepared else []
+    job.next_epoch.aborts_prepared = False
     schemas = payload_schemas.claimed(job, record.epoch)
     records = [*keyed(record), *derived, *run, *aborted, *schemas]
     job.commit(records, BeginEpoch(first), looks_at_ends=True)
@@ -283,7 +284,7 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
 def claimed(job: JobState, first_id: int, committed: Committed) -> None:
     restored = job.history.last
     job.began = True
-    job.next_checkpoint_id = first_id
+    job.schedule.next_id = first_id
     job.phase = Phase.CATCHING_UP
     job.epoch = Epoch(
         job.history.epoch,
@@ -295,9 +296,9 @@ def claimed(job: JobState, first_id: int, committed: Committed) -> None:
         slot = job.epoch.slots[partition.receiver]
         slot.begin_data = {**slot.begin_data, partition.upstream: end}
     _inherit_finished(job, restored)
-    job.epoch.inherited_end = committed.acks_end if job.first_epoch else job.position
-    if job.first_epoch:
-        job.run = None if job.history.run is None else (job.history.run.run, job.history.run.offset)
+    job.epoch.inherited_end = committed.acks_end if job.next_epoch.is_first else job.position
+    if job.next_epoch.is_first:
+        job.registry.run = job.history.run
         low = 0
         if restored is not None:
             low = min(restored.inbox_position, restored.header.commands_position)
@@ -331,21 +332,22 @@ def reread(job: JobState, read: Reread) -> None:
             inbox.inherit(job, restored, read.offset, record)
         case RunStarted() | Hello() if job.settings.batches:
             pass  # long-running tasks of another life of the job
-        case RunStarted() if job.first_epoch:
-            job.take_run(record.run, read.offset)
-        case Hello() if job.first_epoch and attempts.may_be_answered(job, record):
+        case RunStarted() if job.next_epoch.is_first:
+            job.registry.take_run(record.run, read.offset)
+        case Hello() if job.next_epoch.is_first and attempts.may_be_answered(job, record):
             waiting = WaitingHello(read.offset, record, at_takeover=True)
-            if (job.run is not None and record.run != job.run[0]) or attempts.is_of_another_layout(job, record):
-                job.strangers.append(waiting)  # the newest Hello of the newest run wins
+            of_another = job.registry.run is not None and not job.registry.is_of_run(record)
+            if of_another or attempts.is_of_another_layout(job, record):
+                job.registry.other_runs.append(waiting)  # the newest Hello of the newest run wins
             elif (newer := attempts.superseded_by(job, record)) is not None:
-                job.superseded.append((waiting, newer))
+                job.registry.superseded.append((waiting, newer))
             else:
-                job.wait(waiting)  # mutant: oldest-hello-wins
-        case FailureHint() if job.first_epoch:
-            job.forget_hello_of(record)
-        case BatchWanted() | BatchCommitted() | BatchEvents() if job.first_epoch and job.settings.batches:
+                job.registry.wait(waiting)  # mutant: oldest-hello-wins
+        case FailureHint() if job.next_epoch.is_first:
+            job.registry.forget_hello_of(record, job.clock.seconds)
+        case BatchWanted() | BatchCommitted() | BatchEvents() if job.next_epoch.is_first and job.settings.batches:
             batches.recall(job, read.offset, record)
-        case Command() if job.first_epoch:
+        case Command() if job.next_epoch.is_first:
             commands.read_command(job, read.offset, record)
         case _:
             pass
@@ -353,39 +355,40 @@ def reread(job: JobState, read: Reread) -> None:
 
 def _answered(job: JobState, sender: Sender) -> None:
     """What runs has been started, whatever seemed to have taken its place when it said Hello."""
-    for superseded, newer in list(job.superseded):
+    for superseded, newer in list(job.registry.superseded):
         if (superseded.hello.subtask_id, superseded.offset) == (sender.subtask_id, sender.attempt):
-            job.superseded.remove((superseded, newer))
-            job.wait(superseded)
+            job.registry.superseded.remove((superseded, newer))
+            job.registry.wait(superseded)
 
 
 def caught_up(job: JobState) -> None:
     """Everything before the claim is known. A run that has not been claimed is, before any Hello is answered."""
     if (lost := inbox.lost(job)) is not None:
         job.phase, job.due_end = Phase.RUNNING, (Ending.FAILED, lost)
-    elif attempts.run_is_new(job):
-        job.commit(keyed(attempts.run_claim(job)), RunEpoch())
+    elif (claim := attempts.unclaimed_run(job)) is not None:
+        job.commit(keyed(claim), RunEpoch())
     else:
         run_epoch(job)
 
 
-def _recall_left(job: JobState) -> None:
+def _recall_undone(job: JobState) -> None:
     """Who acknowledged a checkpoint for a coordinator before this one, in this run, and has not said Hello since ◆.
 
     Its Hello may be truncated away, and it may be frozen or stuck: then its task must be ended, as any other's.
     """
-    if job.run is None or job.settings.batches:
+    registry = job.registry
+    if registry.run is None or job.settings.batches:
         return
     for subtask, slot in job.current.slots.items():
         known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if _was_taken_by(job, c, subtask)]
         newest = max(known, key=lambda snapshot: (snapshot.attempt, snapshot.finished), default=None)
-        if newest is None or newest.attempt < job.run[1] or slot.phase is SlotPhase.DONE or subtask in job.hellos:
+        if newest is None or newest.attempt < registry.run_offset or newest.finished:
+            continue  # finished behind the restored one: its task has returned
+        if slot.phase is SlotPhase.DONE or subtask in registry.waiting:
             continue
-        if newest.finished:
-            continue  # behind the restored one: its task has returned
         now = job.clock.seconds
-        job.left[subtask] = Left(newest.attempt, newest.task, host="", since=now, seen_at=now)
-        job.registered.add(subtask)
+        registry.undone[subtask] = UndoneAttempt(newest.attempt, newest.task, host="", since=now, seen_at=now)
+        registry.registered.add(subtask)
 
 
 def _was_taken_by(job: JobState, checkpoint: Checkpoint, subtask: SubtaskId) -> bool:
@@ -399,11 +402,11 @@ def _was_taken_by(job: JobState, checkpoint: Checkpoint, subtask: SubtaskId) -> 
 def run_epoch(job: JobState) -> None:
     epoch, restored = job.current, job.current.restored
     for operator in job.coordinated():
-        if restored is not None or not job.first_epoch:
+        if restored is not None or not job.next_epoch.is_first:
             part = None if restored is None else restored.operator(operator)
             state = None if part is None else part.coordinator_state
             job.emit(CallReset(operator, NO_CHECKPOINT if restored is None else restored.id, state))
-        if job.first_epoch:
+        if job.next_epoch.is_first:
             job.emit(CallStart(operator))
         if restored is not None:
             epoch.unnotified.add(operator)
@@ -415,7 +418,7 @@ def run_epoch(job: JobState) -> None:
             stops.stop_finished(job, subtask)
         # One that waits for its Start gets that alone ◆; where the subtask has finished it gets none, and an instance
         # before it may still wait to be told so.
-        waits = subtask in job.hellos and slot.phase is not SlotPhase.DONE
+        waits = subtask in job.registry.waiting and slot.phase is not SlotPhase.DONE
         if not waits and not job.settings.batches:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
     for subtask in sorted(epoch.inherited.keys() - epoch.slots.keys()):
@@ -424,20 +427,18 @@ def run_epoch(job: JobState) -> None:
         inbox.notify_restored(job, operator)
     attempts.reset_spare(job)
     stops.stop_again(job)
-    for stranger in job.strangers:
+    for stranger in job.registry.other_runs:
         if attempts.is_of_another_layout(job, stranger.hello):
             job.drop(attempts.OTHER_LAYOUT)
         stops.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
-    for superseded, newer in job.superseded:
+    for superseded, newer in job.registry.superseded:
         stops.stop_superseded(job, superseded.offset, superseded.hello, newer)
-    job.strangers.clear()
-    job.superseded.clear()
-    job.next_trigger_at = job.after_interval()
-    job.completed_at = None
-    job.failures_in_a_row, job.blamed = 0, []
-    job.registered |= {s for s, w in job.hellos.items() if job.run is not None and w.hello.run == job.run[0]}
-    if job.first_epoch and not job.settings.batches:
-        job.started_at = None if job.run is None else job.now
-        _recall_left(job)  # mutant: stuck-before-a-takeover-forgotten
-    job.first_epoch = False
+    job.registry.other_runs.clear()
+    job.registry.superseded.clear()
+    job.schedule.begin(job.after_interval())
+    job.registry.registered |= {s for s, w in job.registry.waiting.items() if job.registry.is_of_run(w.hello)}
+    if job.next_epoch.is_first and not job.settings.batches:
+        job.registry.incomplete_since = None if job.registry.run is None else job.now
+        _recall_undone(job)  # mutant: stuck-before-a-takeover-forgotten
+    job.next_epoch.is_first = False
     job.phase = Phase.RUNNING

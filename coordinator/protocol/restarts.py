@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 
+from ...schemas.ids import SubtaskId
 from ...schemas.settings import RestartStrategy
 
 
@@ -13,6 +14,8 @@ class RestartBudget:
     def __init__(self, strategy: RestartStrategy) -> None:
         self._strategy = strategy
         self._at: deque[float] = deque()
+        self.alike: Counter[tuple[SubtaskId | None, str]] = Counter()
+        """Failovers by subtask (None: of the job) and cause, before the first checkpoint of all completes."""
 
     def spend(self, now: float) -> float | None:
         """Seconds to wait before this restart, or None where the budget is used up."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ...schemas.acks import BatchCommitted, BatchEvents, BatchWanted, Command, FailureHint, Hello
+from ...schemas.acks import BatchCommitted, BatchEvents, BatchWanted, Command, Hello
 from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import CoordinatorClosed
 from ...schemas.events import Stop
@@ -25,14 +25,12 @@ from .gateway import Gateway
 from .history import Checkpoint, History, Keyed
 from .log_clock import LogClock
 from .pending import Pending
-from .query_state import NO_BATCH, BatchBegin, Decision, Query, Rereading
+from .query_state import NO_BATCH, BatchBegin, QueryState, Rereading
+from .registry import Registry
 from .restarts import RestartBudget
 from .room import Room
 from .stream import EventStream
 from .timeline import Timeline
-from .waiting_hello import WaitingHello, shorten
-
-STOPS_MAX = 1_000
 
 
 class Phase(StrEnum):
@@ -91,30 +89,6 @@ class Attempt:
     def sender(self, subtask: SubtaskId) -> Sender:
         """The identity that its records carry: any other is somebody's past."""
         return Sender(subtask.operator, subtask.index, self.id, self.generation.epoch, self.generation.number)
-
-
-@dataclass(slots=True)
-class Left:
-    """An attempt that a failover has undone: its instance is to drop its state and say Hello again.
-
-    It cannot while user code has not returned, and one that is frozen never will. Times are log time.
-    """
-
-    attempt: int
-    task: str
-    host: str
-    since: float
-    """When it was undone, and told so."""
-    seen_at: float
-    """Of its newest record, in whatever generation."""
-    step: str = ""
-    """What it last said that it was doing."""
-    killed_at: float | None = None
-    """When its task was to be ended; None: not yet."""
-
-    @property
-    def doing(self) -> str:
-        return self.step or "it has not said at what"
 
 
 @dataclass(slots=True)
@@ -217,20 +191,77 @@ class Epoch:
     """Monotonic seconds: when an event was last appended for a subtask, or received from one; or the epoch began."""
 
 
-@dataclass(frozen=True, slots=True)
-class OwedStop:
-    """A Stop that may not stand yet."""
-
-    subtask: SubtaskId
-    stop: Stop
-    until: int
-    """The first checkpoint whose marker in that partition stands behind it, and so shows that it stands."""
-
-
 @dataclass(slots=True)
 class SavepointRequest:
     command: int
     stop: bool
+
+
+@dataclass(slots=True)
+class Schedule:
+    """Which checkpoint comes next and when, and how those before it went. Times are monotonic seconds."""
+
+    next_id: int = 0
+    trigger_at: float | None = None
+    """Of the next periodic checkpoint; None where there is none."""
+    completed_at: float | None = None
+    """The last completion, for min_pause."""
+    savepoints: deque[SavepointRequest] = field(default_factory=deque)
+    """Asked for, and not begun."""
+    failures_in_a_row: int = 0
+    """Countable failed checkpoints since one completed."""
+    blamed: list[str] = field(default_factory=list)
+    """What each of those waited for."""
+
+    def begin(self, trigger_at: float | None) -> None:
+        """An epoch begins: what went wrong in the one before does not count."""
+        self.trigger_at, self.completed_at = trigger_at, None
+        self.failures_in_a_row, self.blamed = 0, []
+
+
+@dataclass(slots=True)
+class Commands:
+    """Those whose effect or refusal is not committed yet."""
+
+    waiting: dict[int, Command] = field(default_factory=dict)
+    """Read and not executed, by offset."""
+    begun: set[int] = field(default_factory=set)
+    """Offsets of those whose execution has begun; a subset of ``waiting``."""
+    outcomes: list[CommandOutcome] = field(default_factory=list)
+    """To be committed next."""
+
+    def forget(self, offset: int) -> None:
+        self.waiting.pop(offset, None)
+        self.begun.discard(offset)
+
+
+@dataclass(slots=True)
+class OwnHeartbeat:
+    """The coordinator's heartbeats, which give log time its beat. Times are monotonic seconds."""
+
+    due_at: float = 0.0
+    written_at: float | None = None
+    """Of the one in flight; None while none is."""
+    read_at: float = 0.0
+    """When one was last read."""
+
+
+@dataclass(slots=True)
+class NextEpoch:
+    """How the next epoch begins: that of a start, or the one behind a global failover."""
+
+    is_first: bool = True
+    """No epoch of this instance runs yet: start() has not been called."""
+    cause: str = ""
+    """Of the global failover."""
+    claim_at: float = 0.0
+    """Monotonic seconds: when it may be claimed, while BACKING_OFF."""
+    restores_nothing: bool = False
+    """Whatever checkpoints there are."""
+    aborts_prepared: bool = False
+    """The job has been set back: what is prepared follows another checkpoint."""
+    rescaling: tuple[Checkpoint, int] | None = None
+    """Not None exactly while RESCALING: what is restored, and where the acks topic ends."""
 
 
 @dataclass(slots=True)
@@ -271,128 +302,29 @@ class JobState:
     """By operator: how many partitions its events topic has, at least as many as subtasks."""
     position: int = 0
     """Offset of the next acks record of the main reader."""
-    run: tuple[str, int] | None = None
-    """Newest run read, and its offset; the claimed one, or one about to be claimed."""
-    older_runs: set[str] = field(default_factory=set)
-    """Ids of the runs before it that were read: none of them comes back."""
-    hellos: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
-    unheard: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
-    """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
-    stops: deque[OwedStop] = field(default_factory=lambda: deque(maxlen=STOPS_MAX))
-    """Appended, until a checkpoint is complete whose markers stand behind them."""
-    left: dict[SubtaskId, Left] = field(default_factory=dict)
-    """Attempts that a failover has undone, until their subtask is started again or their task dies: one may be stuck,
-    or frozen. While a Hello waits nobody waits for them."""
-    strangers: list[WaitingHello] = field(default_factory=list)
-    """Hellos of older runs, found while catching up; answered by Stop when that is done."""
-    superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
-    """Likewise those of instances in whose place another attempt is, with that."""
-    epoch: Epoch | None = None
-    """None before the first claim and from a global failover until the next."""
     began: bool = False
     """This instance has claimed an epoch."""
-    first_epoch: bool = True
-    """No epoch of this instance runs yet: start() has not been called."""
-    next_checkpoint_id: int = 0
-    next_trigger_at: float | None = None
-    """Monotonic seconds of the next periodic checkpoint; None where there is none."""
-    completed_at: float | None = None
-    """Monotonic seconds of the last completion, for min_pause."""
-    savepoints: deque[SavepointRequest] = field(default_factory=deque)
-    commands: dict[int, Command] = field(default_factory=dict)
-    """Read and not executed, by offset."""
-    query: Query | None = None
-    """Where a query drives the job: None until one has asked."""
-    decision: Decision | None = None
-    """The last one that was read, also where nobody could act on it: it counts while that checkpoint is prepared."""
-    manifests: dict[int, BatchEvents] = field(default_factory=dict)
-    """By prepared checkpoint: who has written what its batch sent to a coordinator."""
-    rescaling: tuple[Checkpoint, int] | None = None
-    """Not None exactly while RESCALING: what is restored, and where the acks topic ends."""
-    aborts_prepared: bool = False
-    """The next epoch begins where the job has been set back to: what is prepared follows another checkpoint."""
-    restores_nothing: bool = False
-    """The next epoch begins from nothing, whatever checkpoints there are."""
-    begun_commands: set[int] = field(default_factory=set)
-    """Those whose execution has begun; a subset of ``commands``."""
-    failures_in_a_row: int = 0
-    """Countable failed checkpoints since one completed."""
-    failed_alike: Counter[tuple[SubtaskId | None, str]] = field(default_factory=Counter)
-    """Failovers by subtask (None: of the job) and cause, before the first checkpoint of all completes."""
-    blamed: list[str] = field(default_factory=list)
-    """What each of those waited for."""
-    claim_at: float = 0.0
-    """Monotonic seconds: when the next epoch may be claimed, while BACKING_OFF."""
-    failover_cause: str = ""
-    heartbeat_at: float | None = None
-    """Monotonic seconds at which the own heartbeat in flight was written; None while none is."""
-    next_heartbeat_at: float = 0.0
-    heartbeat_read_at: float = 0.0
-    """Monotonic seconds at which an own heartbeat was last read."""
-    started_at: float | None = None
-    """Monotonic seconds since which the claimed run lacks subtasks that have never registered; None once all have."""
-    registered: set[SubtaskId] = field(default_factory=set)
+    epoch: Epoch | None = None
+    """None before the first claim and from a global failover until the next."""
+    next_epoch: NextEpoch = field(default_factory=NextEpoch)
+    registry: Registry = field(default_factory=Registry)
+    schedule: Schedule = field(default_factory=Schedule)
+    commands: Commands = field(default_factory=Commands)
+    heartbeat: OwnHeartbeat = field(default_factory=OwnHeartbeat)
+    query: QueryState = field(default_factory=QueryState)
+    """Of use only where a query drives the job."""
     statistics: Statistics = field(default_factory=Statistics)
     timeline: Timeline = field(default_factory=Timeline)
     rereading: Rereading | HandingOver | None = None
     """While it is set no record is handled but by Reread; while ranges are handed over, what user code posts is."""
     committing: Committing | None = None
     """The commit under way; while it is set nothing but Committed is handled."""
-    outcomes: list[CommandOutcome] = field(default_factory=list)
-    """Of commands, not committed yet."""
     due_failover: str | None = None
     """Why the job must fail over globally, as soon as the input at hand has been dealt with."""
     due_end: tuple[Ending, str] | None = None
     """How and why the job must end, likewise."""
 
     # ---- short words for what every transition needs
-
-    def take_run(self, run: str, offset: int) -> bool:
-        """Whether this run, read at ``offset``, is newer than any before; it owns the job from now on."""
-        if self.run is not None and run != self.run[0] and offset < self.run[1]:
-            self.older_runs.add(run)
-        if run in self.older_runs or (self.run is not None and self.run[0] == run):
-            return False
-        if self.run is not None:
-            self.older_runs.add(self.run[0])
-        self.run = run, offset
-        return True
-
-    def forget_hello_of(self, hint: FailureHint) -> bool:
-        """A task has died, and a Hello of it that waits is forgotten; whether nobody's waits instead."""
-        subtask = SubtaskId(hint.operator, hint.subtask)
-        left = self.left.get(subtask)
-        if left is not None and (hint.run, hint.task) == (self.run and self.run[0], left.task):
-            del self.left[subtask]
-        if subtask in self.unheard and hint.names(self.unheard[subtask].hello):
-            del self.unheard[subtask]
-        waiting = self.hellos.get(subtask)
-        if waiting is None:
-            return False
-        if not hint.names(waiting.hello):
-            link = waiting
-            while link.displaced is not None:
-                if hint.names(link.displaced.hello):
-                    link.displaced = link.displaced.displaced
-                else:
-                    link = link.displaced
-            return False
-        del self.hellos[subtask]
-        if waiting.displaced is not None:
-            self.hellos[subtask] = waiting.displaced
-        elif left is not None:
-            left.since = self.clock.seconds  # it is told so only now
-        return waiting.displaced is None
-
-    def wait(self, waiting: WaitingHello) -> None:
-        """The newest Hello of its subtask waits for its Start."""
-        subtask = waiting.hello.subtask_id
-        before = self.hellos.get(subtask)
-        if before is not None:
-            again = before.hello.task == waiting.hello.task
-            waiting.displaced = before.displaced if again else before  # mutant: displaced-hello-forgotten
-            shorten(waiting)
-        self.hellos[subtask] = waiting
 
     @property
     def current(self) -> Epoch:
@@ -418,7 +350,7 @@ class JobState:
             if slot.attempt is not None and ending is not Ending.FENCED and not self.settings.batches:
                 hello = slot.attempt.hello
                 self.emit(Append(slot.subtask, Stop(self.history.epoch, slot.attempt.id, hello.nonce, cause)))
-        for subtask, waiting in self.hellos.items():
+        for subtask, waiting in self.registry.waiting.items():
             if ending is not Ending.FENCED:
                 self.emit(Append(subtask, Stop(self.history.epoch, waiting.offset, waiting.hello.nonce, cause)))
         self.phase = Phase.ENDED

@@ -9,7 +9,8 @@ from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.texts import recordable
 from .effects import Append
-from .state import JobState, OwedStop
+from .registry import OwedStop
+from .state import JobState
 
 
 def stop_superseded(job: JobState, offset: int, hello: Hello, newer: int) -> None:
@@ -41,13 +42,13 @@ def why_done(job: JobState, finished: str) -> str:
 
 
 def _append(job: JobState, hello: Hello, stop: Stop) -> None:
-    job.stops.append(OwedStop(hello.subtask_id, stop, until=job.next_checkpoint_id))
+    job.registry.owed_stops.append(OwedStop(hello.subtask_id, stop, until=job.schedule.next_id))
     job.emit(Append(hello.subtask_id, stop))
 
 
 def stop_again(job: JobState) -> None:
     """Append every owed Stop again: the broker may have refused it with a record behind it ◆."""
-    for owed in job.stops:
+    for owed in job.registry.owed_stops:
         job.emit(Append(owed.subtask, replace(owed.stop, epoch=job.history.epoch)))
 
 
@@ -57,6 +58,6 @@ def stand(job: JobState, checkpoint_id: int) -> None:
     A Stop behind its markers, or to a subtask that has finished and got none, is owed on ◆.
     """
     marked = {slot.subtask for slot in job.live()}
-    stand = [owed for owed in job.stops if owed.until <= checkpoint_id and owed.subtask in marked]
+    stand = [owed for owed in job.registry.owed_stops if owed.until <= checkpoint_id and owed.subtask in marked]
     for owed in stand:
-        job.stops.remove(owed)
+        job.registry.owed_stops.remove(owed)

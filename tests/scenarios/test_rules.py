@@ -59,7 +59,7 @@ def test_whoever_was_never_ready_never_fails() -> None:
     script = Script.running(restart=RestartStrategy(backoff_first=5.0))
     script.read(script.task(S0).failed())
     script.hello(S0)
-    waiting = script.job.hellos[S0]
+    waiting = script.job.registry.waiting[S0]
     script.forget()
     script.read(FailureHint("op", 0, "run-1", waiting.hello.task, "killed while it waited"))
     script.advance(6.0)

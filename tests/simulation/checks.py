@@ -471,8 +471,8 @@ class Checks:
         if coordinator is None:
             return "no coordinator"
         job = coordinator.core.job
-        if job.phase is not Phase.RUNNING or job.commands:
-            return f"the coordinator is {job.phase}, commands {job.commands}"
+        if job.phase is not Phase.RUNNING or job.commands.waiting:
+            return f"the coordinator is {job.phase}, commands {job.commands.waiting}"
         why = self.query.drained(coordinator) if world.config.batches else self._slots_drained(coordinator)
         if why is not None:
             return why

@@ -501,7 +501,7 @@ class CoordinatorProcess:
     def waits(self) -> str:
         job = self.core.job
         if job.epoch is None:
-            return f"{self} {job.phase} blocked on {self.blocked}, claim at {job.claim_at:.3f}"
+            return f"{self} {job.phase} blocked on {self.blocked}, claim at {job.next_epoch.claim_at:.3f}"
         status = job_status(job)
         slots = [
             f"{o.operator}/{s.subtask} {s.phase} {s.attempt} {s.gateway} held {s.held} handled {s.handled}/{s.sent}"
@@ -510,8 +510,9 @@ class CoordinatorProcess:
         ]
         return (
             f"{self} {job.phase} epoch {status.epoch} last {status.last_completed} blocked on {self.blocked} pending"
-            f" {[(p.checkpoint_id, p.waits_for) for p in status.pending]} hellos {sorted(job.hellos)} run {job.run}"
-            f" trigger at {job.next_trigger_at} deadline {self.core.deadline()} {slots}"
+            f" {[(p.checkpoint_id, p.waits_for) for p in status.pending]}"
+            f" hellos {sorted(job.registry.waiting)} run {job.registry.run}"
+            f" trigger at {job.schedule.trigger_at} deadline {self.core.deadline()} {slots}"
         )
 
     # ---- what may happen next

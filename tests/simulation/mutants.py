@@ -156,7 +156,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "oldest-hello-wins": Mutant(
         "section 8: a new process answers only the newest Hello per subtask",
-        Put("job.hellos.setdefault(record.subtask_id, waiting)"),
+        Put("job.registry.waiting.setdefault(record.subtask_id, waiting)"),
         "zombies-replay",
     ),
     "range-later": Mutant(
@@ -623,7 +623,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "derived-of-a-savepoint-asks-the-log": Mutant(
         "section 5: what is derived of a savepoint asks the acks topic for nothing",
-        Put("job.rescaling = restored, begin.acks.begin"),
+        Put("job.next_epoch.rescaling = restored, begin.acks.begin"),
         "retention-late-rescale",
     ),
     "hello-of-the-gone-unanswered": Mutant(

@@ -131,7 +131,7 @@ class QueryChecks:
     # ---- the coordinator's side
 
     def called(self, coordinator: CoordinatorProcess, checkpoint_id: int) -> None:
-        query = coordinator.core.job.query
+        query = coordinator.core.job.query.newest
         if query is None or query.answer is not None:
             raise Violation(f"section 10: {coordinator} begins checkpoint {checkpoint_id}, and no query waits for one")
 

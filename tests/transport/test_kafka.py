@@ -230,7 +230,9 @@ def test_nobody_brings_back_topics_of_a_purged_job(tmp_path: Path) -> None:
     settings = JobSettings("job", (OperatorSettings("op", 2),))
     acks, log = Partition(settings.topics.acks, 0), settings.topics.checkpoints
     with EmbeddedBroker(tmp_path / "data", extra_properties={"auto.create.topics.enable": "true"}) as broker:
-        transport = KafkaTransport.from_config(KafkaConfig(broker.bootstrap, append_timeout_s=8.0, commit_timeout_s=8.0))
+        transport = KafkaTransport.from_config(
+            KafkaConfig(broker.bootstrap, append_timeout_s=8.0, commit_timeout_s=8.0)
+        )
         transport.create_topics(settings.topic_specs)
         writer, owner = transport.writer(), transport.claim_log(log, log)
         writer.append(acks, b"before", None, lambda *_: None)

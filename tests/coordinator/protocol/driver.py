@@ -455,9 +455,9 @@ class Script:
 
     def trigger(self) -> int:
         """Time passes until the periodic checkpoint is triggered; returns its id."""
-        due = self.job.next_trigger_at
+        due = self.job.schedule.trigger_at
         assert due is not None
-        self.now = max(self.now, due, (self.job.completed_at or 0.0) + self.settings.checkpoint.min_pause)
+        self.now = max(self.now, due, (self.job.schedule.completed_at or 0.0) + self.settings.checkpoint.min_pause)
         known = set(self.pending)
         self.handle(Tick())
         (n,) = set(self.pending) - known

@@ -107,8 +107,8 @@ def test_a_timeout_names_which_subtask_and_step_it_waited_for() -> None:
     n = script.trigger()
     script.read(script.task(S0).ack(n), script.task(S1).heartbeat(step="restoring", step_age_ms=1500))
     script.live(TIMEOUT, S1)  # nothing newer is heard from it, and it is not silent for long enough to matter here
-    assert n not in script.pending or script.job.blamed
-    assert any("op/1" in blamed and "restoring" in blamed for blamed in script.job.blamed) or "op/1" in (
+    assert n not in script.pending or script.job.schedule.blamed
+    assert any("op/1" in blamed and "restoring" in blamed for blamed in script.job.schedule.blamed) or "op/1" in (
         script.job.statistics.last_failure
     )
 
@@ -190,7 +190,7 @@ def test_timeouts_in_which_the_own_heartbeats_did_not_arrive_do_not_count() -> N
         script.advance(1.0)
     assert n not in script.pending
     assert script.epoch.number == 1
-    assert script.job.failures_in_a_row == 0
+    assert script.job.schedule.failures_in_a_row == 0
 
 
 def test_an_outage_in_the_middle_of_a_checkpoint_excuses_its_timeout() -> None:
@@ -238,7 +238,7 @@ def test_the_oldest_is_aborted_when_held_events_pass_their_bound() -> None:
     assert list(script.pending) == [first, second]  # what the first held left ahead of the second marker
     script.send(script.task(), b"12345")
     assert first not in script.pending
-    assert any("max_held_bytes (10)" in blamed for blamed in script.job.blamed)
+    assert any("max_held_bytes (10)" in blamed for blamed in script.job.schedule.blamed)
     assert sum(script.epoch.held_bytes.values()) <= 10
 
 
@@ -296,8 +296,8 @@ def test_a_future_that_stays_open_while_nothing_is_read_counts_as_a_failure() ->
     script.read(script.task().frame(b"12345678901"))
     script.advance(61.0)
     assert n not in script.pending
-    assert script.job.failures_in_a_row == 1
-    assert "the coordinator of op to complete its checkpoint future" in script.job.blamed[0]
+    assert script.job.schedule.failures_in_a_row == 1
+    assert "the coordinator of op to complete its checkpoint future" in script.job.schedule.blamed[0]
     assert script.received() == [b"12345678901"]
     assert script.core.reads
 

@@ -315,4 +315,4 @@ def test_a_state_that_cannot_be_stored_aborts_its_checkpoint() -> None:
     n = script.trigger()
     script.handle(StateNotStored("op", n, "disk full"))
     assert script.pending == {}
-    assert "disk full" in script.job.blamed[0]
+    assert "disk full" in script.job.schedule.blamed[0]

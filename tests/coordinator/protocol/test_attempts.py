@@ -300,7 +300,7 @@ def test_a_hello_that_a_newer_one_displaced_is_the_newest_again_when_that_ones_t
     script.read(RunStarted("run-1", "here"))
     script.slot(S0).start_not_before = 100.0
     older, newer = script.hello(S0).attempt, script.hello(S0).attempt
-    died = script.job.hellos[S0].hello
+    died = script.job.registry.waiting[S0].hello
     script.read(FailureHint("op", 0, "run-1", died.task, "its worker died"))
     script.advance(100.0)
     assert newer > older
@@ -314,7 +314,7 @@ def test_it_is_also_where_the_one_that_died_had_said_its_hello_twice() -> None:
     script.slot(S0).start_not_before = 100.0
     older = script.hello(S0).attempt
     script.hello(S0)
-    died = script.job.hellos[S0].hello
+    died = script.job.registry.waiting[S0].hello
     script.read(died, FailureHint("op", 0, "run-1", died.task, "its worker died"))
     script.advance(100.0)
     assert [start.attempt for start in script.records(S0, Start)] == [older]
@@ -326,10 +326,10 @@ def test_a_displaced_hello_whose_own_task_dies_is_not_answered() -> None:
     script.read(RunStarted("run-1", "here"))
     script.slot(S0).start_not_before = 100.0
     script.hello(S0)
-    died = script.job.hellos[S0].hello
+    died = script.job.registry.waiting[S0].hello
     newer = script.hello(S0).attempt
     script.read(FailureHint("op", 0, "run-1", died.task, "its worker died"))
-    assert script.job.hellos[S0].displaced is None
+    assert script.job.registry.waiting[S0].displaced is None
     script.advance(100.0)
     assert [start.attempt for start in script.records(S0, Start)] == [newer]
 

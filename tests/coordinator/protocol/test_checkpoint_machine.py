@@ -324,7 +324,7 @@ class CheckpointMachine(CheckpointLists, RuleBasedStateMachine):
     def it_is_pending_what_the_lists_say(self) -> None:
         job = self.script.job
         assert job.current.number == self.epoch
-        assert job.failures_in_a_row == self.failures_in_a_row
+        assert job.schedule.failures_in_a_row == self.failures_in_a_row
         assert list(job.current.pending) == [p.id for p in self.pending]
         for mine, its in zip(self.pending, job.current.pending.values(), strict=True):
             assert (its.savepoint, its.command) == (mine.savepoint, mine.command)

@@ -151,7 +151,7 @@ def test_when_the_block_is_used_up_another_is_committed_before_any_id_of_it_is_u
     assert claims[0].reserved_through < claims[1].first_checkpoint_id <= used[-1] <= claims[1].reserved_through
     before = script.job.history.reserved_through
     script.restart()
-    assert script.job.next_checkpoint_id == before + 1
+    assert script.job.schedule.next_id == before + 1
 
 
 # ---- the call and the cut

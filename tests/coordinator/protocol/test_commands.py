@@ -39,7 +39,7 @@ def test_a_savepoint_and_its_commands_offset_are_one_transaction() -> None:
     """Section 8: a command's offset is committed with its effect."""
     script = Script.running()
     n = script.savepoint()
-    (offset,) = script.job.commands
+    (offset,) = script.job.commands.waiting
     script.forget()
     script.acknowledge(n)
     (commit,) = script.made(effects.Commit)
@@ -290,7 +290,7 @@ def test_past_a_bound_of_waiting_commands_more_are_refused_at_once() -> None:
     script.trigger()
     for _ in range(WAITING_MAX + 5):
         script.command(SAVEPOINT)
-    assert len(script.job.savepoints) == WAITING_MAX
+    assert len(script.job.schedule.savepoints) == WAITING_MAX
     refused = script.replies()
     assert [reply.accepted for reply in refused] == [False] * 5
     assert "1000 commands wait for their effect already" in refused[0].outcome

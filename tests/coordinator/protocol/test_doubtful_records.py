@@ -85,7 +85,7 @@ def test_what_the_one_that_is_sent_again_had_displaced_still_waits_behind_it() -
     script.slot(S0).start_not_before = 100.0
     older = script.hello(S0).attempt
     script.hello(S0)
-    newer = script.job.hellos[S0].hello
+    newer = script.job.registry.waiting[S0].hello
     script.advance(100.0)
     script.events_log[S0].clear()
     script.job.restarts.spend(script.now)
@@ -153,7 +153,7 @@ def test_a_stop_to_a_subtask_that_has_finished_is_owed_for_good() -> None:
     script.read(script.task(S0).ack(n, finished=True), script.task(S1).ack(n))
     script.hello(S0)
     script.trigger()
-    script.read(script.task(S1).ack(script.job.next_checkpoint_id - 1))
+    script.read(script.task(S1).ack(script.job.schedule.next_id - 1))
     assert script.last_id > n
     assert "nonce-3" in stops(script)
 
@@ -181,7 +181,7 @@ def test_a_task_that_was_reported_dead_supersedes_nobody_at_a_takeover() -> None
     assert attempt is not None
     script.job.restarts.spend(script.now)
     script.hello(S0)
-    script.read(FailureHint("op", 0, "run-1", script.job.hellos[S0].hello.task, "its worker died"))
+    script.read(FailureHint("op", 0, "run-1", script.job.registry.waiting[S0].hello.task, "its worker died"))
     assert isinstance(script.events_log[S0][-1], Reset)
     again = len(script.acks)
     script.read(Hello("op", 0, "run-1", "again", attempt.hello.task, "host", LAYOUT, 1, first.attempt))
@@ -241,10 +241,9 @@ def test_a_frame_of_the_inbox_range_that_stands_twice_is_handed_over_once() -> N
 def test_a_run_that_has_been_replaced_does_not_come_back() -> None:
     script = Script.running()
     script.read(RunStarted("run-2", "there"), RunStarted("run-1", "here"))
-    assert script.job.run is not None
-    assert script.job.run[0] == "run-2"
+    assert script.job.registry.run_id == "run-2"
     script.restart()
-    assert script.job.run[0] == "run-2"
+    assert script.job.registry.run_id == "run-2"
 
 
 # ---- commands

@@ -108,7 +108,7 @@ def test_a_hello_of_a_task_that_has_died_since_is_not_answered() -> None:
     script = Script.running(restart=RestartStrategy(backoff_first=5.0))
     script.read(script.task().failed())
     task = script.hello()
-    waiting = script.job.hellos[S0]
+    waiting = script.job.registry.waiting[S0]
     script.read(FailureHint("op", 0, "run-1", waiting.hello.task, "executor lost"))
     script.advance(6.0)
     assert not task.started

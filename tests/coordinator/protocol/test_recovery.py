@@ -185,7 +185,7 @@ def test_the_claimed_run_survives_the_process() -> None:
     script = Script.running()
     n = script.checkpoint()
     script.restart()
-    assert script.job.run == ("run-1", 0)
+    assert script.job.registry.run == RunClaimed("run-1", 0)
     assert len(script.committed(RunClaimed)) == 1
     assert script.hello().start.checkpoint_id == n
 

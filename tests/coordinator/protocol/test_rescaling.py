@@ -378,7 +378,7 @@ def test_a_hello_of_another_layout_is_answered_by_a_stop_that_names_both(index: 
     script.checkpoint()
     rescale(script, op(3))
     script.forget()
-    run = script.job.run[0]  # type: ignore[index]
+    run = script.job.registry.run_id
     script.read(Hello("op", index, run, "nonce", "task", "host", {"op": 5}, 1))
     (stop,) = script.appended(SubtaskId("op", index))
     assert isinstance(stop, Stop) and stop.nonce == "nonce"
@@ -392,7 +392,7 @@ def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -
     script.write(Hello("op", 0, "run-1", "nonce", "task", "host", {"op": 2}, 1))
     script.restart(job_settings(op(3), start_timeout=5.0))
     assert [r.nonce for r in script.appended(S0) if isinstance(r, Stop)] == ["nonce"]
-    assert not script.job.hellos
+    assert not script.job.registry.waiting
     script.live(7)
     assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
 
@@ -424,7 +424,7 @@ def test_a_job_that_has_lost_an_operator_does_not_wait_for_the_tasks_that_it_sen
     script.restart(job_settings(op(2, name="a"), start_timeout=5.0))
     for subtask in (A0, SubtaskId("a", 1)):
         script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host", {"a": 2, "b": 2}, 1))
-    assert not script.job.left
+    assert not script.job.registry.undone
     script.live(7)
     assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
 
@@ -434,7 +434,7 @@ def test_tasks_of_the_layout_before_are_not_waited_for() -> None:
     script = running(2)
     script.checkpoint()
     script.restart(job_settings(op(3)))
-    assert not script.job.left and not script.job.registered
+    assert not script.job.registry.undone and not script.job.registry.registered
 
 
 # ---- operators that feed one another (section 9)

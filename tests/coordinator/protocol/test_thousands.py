@@ -71,6 +71,6 @@ def test_a_subtask_registers_without_a_look_at_those_that_have() -> None:
     for index in range(MANY - 1):
         script.hello(SubtaskId("op", index))
         assert looks() <= LOOKS_MAX
-    assert script.job.started_at is not None
+    assert script.job.registry.incomplete_since is not None
     script.hello(SubtaskId("op", MANY - 1))
-    assert script.job.started_at is None
+    assert script.job.registry.incomplete_since is None

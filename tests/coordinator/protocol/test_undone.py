@@ -187,9 +187,9 @@ def in_its_place(script: Script, failed_before: bool) -> None:
 
 
 def it_dies(script: Script) -> None:
-    hello = script.job.hellos[S0].hello
+    hello = script.job.registry.waiting[S0].hello
     script.read(FailureHint("op", 0, hello.run, hello.task, "its worker died"))
-    assert S0 not in script.job.hellos
+    assert S0 not in script.job.registry.waiting
 
 
 @pytest.mark.parametrize("failed_before", [True, False])
