@@ -16,6 +16,7 @@ from penstock.schemas.acks import (
     BatchWanted,
     CheckpointAck,
     Heartbeat,
+    OperatorEventFrame,
 )
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart
 from penstock.schemas.data import Barrier
@@ -117,7 +118,14 @@ def the_last_frame_of_a_batch_writer_is_missing(logs: Logs) -> tuple[Kind, At]:
     return Kind.BATCH, manifest_at
 
 
+def a_frame_to_the_coordinator_contradicts_itself(logs: Logs) -> tuple[Kind, At]:
+    at, frame = logs.first(OperatorEventFrame, lambda f: f.count > 0)
+    logs.change(at, lengths=frame.lengths + b"\x01\x00\x00\x00")
+    return Kind.FRAME, at
+
+
 DAMAGES: list[tuple[str, Edit]] = [
+    ("replay", a_frame_to_the_coordinator_contradicts_itself),
     ("replay", an_inbox_begins_above_an_ack_of_its_checkpoint),
     ("data", an_inbox_begins_above_an_ack_of_its_checkpoint),
     ("query", an_inbox_begins_above_an_ack_of_its_checkpoint),

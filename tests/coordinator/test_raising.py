@@ -78,6 +78,19 @@ def test_a_callback_that_raises_is_a_global_failover_and_the_job_goes_on(callbac
         assert plan.count("start") == (2 if callback == "start" else 1)  # again where it had raised
 
 
+def test_the_traceback_of_a_callback_that_raises_the_same_again_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = Plan()
+    plan.raises["checkpoint_coordinator"] = 3
+    with run(make_job(plan)):
+        plan.wait_for(lambda: plan.raises["checkpoint_coordinator"] == 0, "the third one to raise")
+        plan.wait_call("notify_checkpoint_complete")
+    told = [record for record in caplog.records if "Boom: in checkpoint_coordinator" in record.getMessage()]
+    tracebacks = [record.exc_info is not None for record in told if "raised" in record.getMessage()]
+    assert tracebacks[:3] == [True, False, False]
+
+
 def test_the_status_names_callback_and_error() -> None:
     """G5; section 8: fails with the last cause."""
     plan = Plan()

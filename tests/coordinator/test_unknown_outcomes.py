@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator import opening
+import penstock
+from penstock.coordinator import host, opening
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished
 from penstock.schemas.codec import decode
@@ -95,6 +96,29 @@ def test_a_checkpoint_whose_commit_has_no_outcome_loses_and_doubles_nothing(when
         (snapshot,) = state.subtasks.values()
         assert snapshot.state is not None
         assert (snapshot.state.inline or b"").split(b"\0").count(b"echo once") == 1
+
+
+def test_a_successor_begins_though_a_close_does_not_return_and_the_others_are_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(host, "CLOSE_TIMEOUT_S", 0.1)
+    plan, goes_on, closed = Plan(), threading.Event(), threading.Event()
+
+    class Hangs(penstock.OperatorCoordinator):
+        def close(self) -> None:
+            goes_on.wait(PATIENCE_S)
+            closed.set()
+
+    job, transport = make_job(plan), Faults(CheckpointCompleted, "after", skip=2)
+    job.operator("hangs", coordinator=Hangs, subtask=penstock.Subtask, parallelism=1)
+    with run(job, transport) as running:
+        assert transport.hit.wait(PATIENCE_S)
+        plan.wait_call("close")
+        plan.wait_call("start", 2)
+        wait_checkpoint(running, plan)
+        assert not closed.is_set()
+        goes_on.set()
+        assert closed.wait(PATIENCE_S)
 
 
 @pytest.mark.parametrize("kind", [EpochClaimed, CheckpointCompleted])

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import time
-import tracemalloc
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from hypothesis import strategies as st
 from penstock.schemas.codec import MARKER, header_of
 from penstock.schemas.errors import ConfigurationError, UnreadableRecord
 from penstock.schemas.user_codec import AvroCodec, DataclassCodec, JsonCodec
+from tests.harmless import measured
 from tests.machines import check
 from tests.rounds import rounds
 from tests.schemas.values import zigzag
@@ -25,8 +24,6 @@ from tests.schemas.values import zigzag
 pytestmark = [pytest.mark.soak, pytest.mark.parametrize("round_", rounds())]
 
 HOSTILE = [0, 1, 2, 3, 2**16, 2**31 - 1, 2**32, 2**40, 2**63 - 1, -1, -2, -(2**31), -(2**40), -(2**63)]
-HARMLESS_BYTES = 64 * 1024 * 1024
-HARMLESS_S = 60.0
 PRIMITIVES = ["null", "boolean", "int", "long", "float", "double", "bytes", "string"]
 LOGICAL = [
     {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2},
@@ -34,36 +31,6 @@ LOGICAL = [
     {"type": "long", "logicalType": "timestamp-micros"},
     {"type": "string", "logicalType": "uuid"},
 ]
-
-
-class Slowest:
-    """Figures of a run of many inputs; a program may read them."""
-
-    inputs = 0
-    seconds = 0.0
-    peak = 0
-    what: object = None
-
-    @classmethod
-    def note(cls, seconds: float, peak: int, what: object) -> None:
-        cls.inputs += 1
-        cls.peak = max(cls.peak, peak)
-        if seconds > cls.seconds:
-            cls.seconds, cls.what = seconds, what
-
-
-def measured(what: object, call: Any, *args: Any) -> Any:
-    """Raises what ``call`` raises; fails where it takes more time or memory than a small input may."""
-    tracemalloc.start()
-    began = time.monotonic()
-    try:
-        return call(*args)
-    finally:
-        seconds, peak = time.monotonic() - began, tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        Slowest.note(seconds, peak, what)
-        assert seconds < HARMLESS_S, what
-        assert peak < HARMLESS_BYTES, what
 
 
 @st.composite

@@ -1,0 +1,82 @@
+"""Whatever somebody writes into the partitions of a live subtask: it goes on, starts over, or leaves with a cause."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.schemas.codec import encode
+from penstock.schemas.data import DataRecord
+from penstock.schemas.events import EventsRecord
+from penstock.subtask_client.protocol.phases import Phase
+from tests.harmless import measured
+from tests.hostile import Known, hostile
+from tests.machines import check
+from tests.rounds import rounds
+
+from .conftest import CoreDriver, Upstream, Wire
+
+pytestmark = [pytest.mark.soak, pytest.mark.parametrize("round_", rounds())]
+
+OF_COORDINATOR: Sequence[type] = typing.get_args(EventsRecord)
+OF_SENDERS: Sequence[type] = typing.get_args(DataRecord)
+
+
+class Attacked:
+    """A running subtask with two senders, one receiver, and a checkpoint now and then."""
+
+    def __init__(self) -> None:
+        self.driver = CoreDriver("up/0 up/1", "down/0").started()
+        self.senders = [Upstream("up/0"), Upstream("up/1")]
+        self.sent = self.checkpoint = 0
+
+    def honest(self, draw: st.DrawFn) -> None:
+        d = self.driver
+        match draw(st.integers(0, 5)):
+            case 0:
+                d.append(Wire.frame(self.sent, b"event"))
+                self.sent += 1
+            case 1:
+                self.checkpoint += 1
+                d.append(Wire.marker(self.checkpoint, self.sent))
+            case 2:
+                d.receive("up", draw(st.sampled_from(self.senders)).frame(b"record"))
+            case 3:
+                d.receive("up", *(sender.barrier(self.checkpoint) for sender in self.senders))
+            case 4:
+                d.append(Wire.completed(self.checkpoint))
+            case _ if d.core.phase is Phase.RUNNING:
+                d.turn()
+
+    def hostile(self, draw: st.DrawFn) -> None:
+        d, core = self.driver, self.driver.core
+        numbers = [len(d.log), self.sent, self.checkpoint, core.attempt]
+        if draw(st.booleans()):
+            record = draw(hostile(self._known(d.log, numbers), OF_COORDINATOR))
+            encode(record)  # it can stand in a topic
+            measured(record, d.append, record)
+        else:
+            record = draw(hostile(self._known(d.data["up"], numbers), OF_SENDERS))
+            encode(record)
+            measured(record, d.receive, "up", record)
+
+    def _known(self, records: list[Any], numbers: list[int]) -> Known:
+        senders = [sender.sender for sender in self.senders]
+        return Known(records, senders, numbers, ["up/0", "up/1", f"nonce-{self.driver.hellos}"])
+
+
+def test_records_in_the_partitions_of_a_live_subtask_raise_nothing(round_: int) -> None:
+    @given(st.data())
+    def holds(data: st.DataObject) -> None:
+        attacked = Attacked()
+        for step in range(data.draw(st.integers(4, 24))):
+            if attacked.driver.core.phase is Phase.LEFT:
+                return
+            data.draw(st.composite(attacked.hostile if step % 2 else attacked.honest)())
+
+    check(holds, round_, examples=80)
