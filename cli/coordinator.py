@@ -94,7 +94,9 @@ def coordinator(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint, resume=resume)
+        options = restore_options(
+            job, transport, fresh, from_checkpoint, from_savepoint, say=console.say, resume=resume
+        )
         settings = replace(job.settings, batches=query)
         service: Host
         if standby:

@@ -63,7 +63,9 @@ def run(
     transport = where.transport()
     try:
         transport.check(CHECK_TIMEOUT_S)
-        options = restore_options(job, transport, fresh, from_checkpoint, from_savepoint, resume=resume)
+        options = restore_options(
+            job, transport, fresh, from_checkpoint, from_savepoint, say=console.say, resume=resume
+        )
     finally:
         transport.close()
     slots = sum(operator.parallelism for operator in job.operators.values())

@@ -62,14 +62,18 @@ def restore_options(
     from_checkpoint: int | None,
     from_savepoint: int | None = None,
     *,
+    say: Callable[[str], None],
     resume: bool = False,
 ) -> CoordinatorOptions:
     """From where the coordinator takes up the job; UsageError for a checkpoint, or savepoint, that it does not have.
 
     With ``resume``, JobRefused for a job that has never run on this broker: asked here, before Spark is started.
+    Without, ``say`` is told so: the broker may have lost what the job had done.
     """
     if resume:
         require_history(job.settings, transport)
+    elif not fresh and not JobClient(transport, job.name, job.prefix).exists():
+        say(f"job {job.name} is new on this broker and begins from nothing (--resume refuses that)")
     wanted = from_checkpoint if from_savepoint is None else from_savepoint
     if wanted is None:
         return CoordinatorOptions(Restore.FRESH if fresh else Restore.LATEST, must_exist=resume)

@@ -300,5 +300,5 @@ def test_from_savepoint_takes_savepoints_only_and_names_those_that_there_are(
         assert f"has no savepoint 9999 any more; it has: {savepoint}" in unknown.err
         both = on_broker(command, job_file, "--from-savepoint", savepoint, "--from-checkpoint", savepoint)
         assert "contradict one another" in both.err
-    options = restore_options(job, transport, False, None, savepoint)
+    options = restore_options(job, transport, False, None, savepoint, say=pytest.fail)
     assert (options.restore, options.restore_checkpoint) == (Restore.CHECKPOINT, savepoint)

@@ -15,6 +15,7 @@ from penstock.cli import connect
 from penstock.cli.console import Console
 from penstock.cli.display import headline, renderable, subtask_table
 from penstock.cli.exits import MEANINGS, Exit
+from penstock.schemas.errors import JobRefused
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from tests.dashboard.statuses import operator, status, subtask
 
@@ -138,22 +139,40 @@ def test_options_that_contradict_one_another_are_refused_before_a_broker_is_star
     assert "--fresh and --resume contradict one another" in ran.err
 
 
-@pytest.mark.parametrize("command", ["run", "coordinator"])
-def test_resuming_a_job_that_the_broker_does_not_have_is_refused_before_spark_is_started(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A job file; its broker is one in memory, which has no jobs, and there is no Spark."""
+
+    def no_spark(*_: object, **__: object) -> None:
+        raise JobRefused("no Spark here")
+
     transport = MemoryTransport(MemoryBroker())
     where = SimpleNamespace(bootstrap="in memory", client_settings={}, transport=lambda: transport)
     for module in ("run_job", "coordinator"):
         monkeypatch.setattr(f"penstock.cli.{module}.connection", lambda *_, **__: where)
-    monkeypatch.setattr("penstock.cli.watching.local_session", lambda *_, **__: pytest.fail("Spark was started"))
-    file = tmp_path / "resumed.py"
+    monkeypatch.setattr("penstock.cli.watching.local_session", no_spark)
+    file = tmp_path / "in_memory.py"
     file.write_text(
         "import penstock\njob = penstock.Job('j')\njob.operator('a', subtask=penstock.Subtask, parallelism=1)\n"
     )
-    ran = cli(command, file, "--resume")
+    return file
+
+
+@pytest.mark.parametrize("command", ["run", "coordinator"])
+def test_resuming_a_job_that_the_broker_does_not_have_is_refused_before_spark_is_started(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    ran = cli(command, in_memory(monkeypatch, tmp_path), "--resume")
     assert (ran.code, ran.err.count("\n")) == (Exit.FAILED, 1)
     assert "job j cannot resume: its checkpoint log penstock.j.checkpoints is missing" in ran.err
+
+
+def test_a_job_that_the_broker_does_not_have_is_said_to_be_new(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker may have lost it."""
+    file, new = in_memory(monkeypatch, tmp_path), "job j is new on this broker and begins from nothing"
+    assert new in cli("run", file).out
+    assert new not in cli("run", file, "--fresh").out
 
 
 def test_a_setting_of_another_type_is_one_line_and_code_2(cli: Cli, tmp_path: Path) -> None:
