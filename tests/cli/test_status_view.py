@@ -61,6 +61,12 @@ def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
     assert row.count("█") == 28, "from 10 ms to 80 ms of 100 ms, in 40 characters"
 
 
+def test_a_job_that_waits_for_its_users_own_code_is_said_to_be_idle() -> None:
+    quiet = status(operators=(operator(subtask(0, sent=10, handled=10)),), last_event_s=42.0)
+    assert "idle: every event sent is handled" in on_a_terminal(quiet)
+    assert "idle:" not in on_a_terminal(FULL)
+
+
 def test_a_subtask_that_no_status_names_shows_no_time() -> None:
     """While a job is rolled back its status names no subtasks; its rows stay."""
     shown = on_a_terminal(status(state="failing-over", operators=(operator(parallelism=2),)))

@@ -237,3 +237,15 @@ def test_thousands_of_stored_states_are_read_and_stored_several_at_once_and_keep
     dealt = redistribution.perform(Redistribute(7, 101, 2, (StatesToDeal("op", handles, 30),))).states["op"]
     found = [JSON.decode(storage.stored[handle.location]) for handle in dealt if handle is not None and handle.location]
     assert len(found) == 30 and [number for each in found for number in each] == list(range(40))
+
+
+def test_a_damaged_state_is_not_dealt(tmp_path: Path) -> None:
+    """Section 7.6: each that reads a stored state looks at its size and its checksum."""
+    settings = JobSettings("job", (OperatorSettings("op", 3, rescale=Rescale.LIST),))
+    storage = StateStorage(tmp_path.as_uri(), "penstock.job")
+    whole, cut = b'["a","b","c"]', b'["a","b"]'
+    storage.put("1-op-0", cut)
+    handles = (StateHandle.stored("1-op-0", whole), StateHandle(2, inline=b"[]"))
+    redistribution = Redistribution(settings, {"op": CoordinatorSpec(None, JSON, JSON, None)}, storage, "me")
+    with pytest.raises(JobRefused, match=r"'1-op-0'.* is damaged: it has 9 bytes and should have 13"):
+        redistribution.perform(Redistribute(7, 101, 2, (StatesToDeal("op", handles, 3),)))
