@@ -139,6 +139,8 @@ class Config:
     """Somebody writes a frame of an events partition once more, later."""
     partings: float = 0.0
     """One events partition takes nothing, for a moment or far beyond every timeout; what it holds can be read."""
+    cut_offs: float = 0.0
+    """One process does not reach the broker, for a moment or far beyond every timeout, and goes on otherwise."""
     slow: bool = False
     """A coordinator takes ten times as long for a record as others: far more of them wait than it takes in a while."""
     skews: float = 0.0
@@ -320,6 +322,7 @@ def _damaged_pairs() -> list[Config]:
     return [
         replace(pair, name="pair-losses", losses=30.0, coordinator_faults=0.3),
         replace(pair, name="pair-corruptions", corruptions=20.0),
+        replace(pair, name="pair-cut-offs", cut_offs=20.0, coordinator_faults=0.3, freezes=0.3),
         replace(pair, name="pair-repetitions", repetitions=20.0, coordinator_faults=4.0),
         replace(pair, name="finite-losses", losses=30.0, finite=True, coordinator_faults=0.3),
         replace(pair, name="finite-repetitions", repetitions=20.0, finite=True, coordinator_faults=4.0),
@@ -368,6 +371,7 @@ def _configs() -> dict[str, Config]:
                 older=0.3,
                 raises=0.0,
             ),
+            replace(base, name=f"cut-offs-{policy}", cut_offs=20.0, coordinator_faults=0.3, freezes=0.3),
             replace(base, name=f"partings-{policy}", partings=20.0, coordinator_faults=0.3, hangs=True, twins=0.0),
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),

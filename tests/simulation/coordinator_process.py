@@ -64,7 +64,7 @@ class CoordinatorProcess:
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
         self.alive = True
-        self.frozen_until = 0.0
+        self.frozen_until = self.cut_off_until = 0.0
         self.ended_well = False
         self.tells_end = False
         """Its job has finished: all that is left is to tell."""
@@ -520,37 +520,44 @@ class CoordinatorProcess:
     def deadline(self) -> float | None:
         return None if self.blocked is not None or self.core.job.phase is Phase.NEW else self.core.deadline()
 
+    @property
+    def away(self) -> bool:
+        """The broker is not there, or not for this process."""
+        return self.world.away or self.world.now < self.cut_off_until
+
     def actions(self) -> list[Action]:
         world, acts = self.world, list[Any]()
         if self.log is None:
-            return [*([] if world.away else [(2.0, self.claim)]), *self._faults()]
+            return [*([] if self.away else [(2.0, self.claim)]), *self._faults()]
         if self.tells_end:
             flushes = [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
-            return [*([] if world.away else flushes or [(2.0, self._told)]), *self._faults()]
+            return [*([] if self.away else flushes or [(2.0, self._told)]), *self._faults()]
         if self.core.job.phase is Phase.NEW:
-            return [*([] if world.away else [(2.0, self.begin)]), *self._faults()]
+            return [*([] if self.away else [(2.0, self.begin)]), *self._faults()]
         for pen in (self.pen, self.side):
-            acts += [(3.0, pen.flush, partition) for partition in pen.waiting() if world.takes(partition)]
+            acts += [
+                (3.0, pen.flush, partition) for partition in pen.waiting() if world.takes(partition) and not self.away
+            ]
         if self.heartbeat is not None and self.heartbeat[1]():
             acts.append((3.0, self._beat))
         acts += [(1.5, self.store, effect) for effect in self.storing]
-        if self.looks and self.looks[0][1]() and not world.away:
+        if self.looks and self.looks[0][1]() and not self.away:
             acts.append((2.0, self.look_at_ends))
         if self.deletions:
             acts.append((1.0, self._delete_next))
         if self.work.waiting:
             acts.append((1.0, self._work_next))
-        if self.truncation is not None and not world.away:
+        if self.truncation is not None and not self.away:
             acts.append((world.config.truncates, self.truncate))
         if self.mailbox.has_room and self._more():
             acts.append((6.0, self.read_acks))
         if isinstance(self.blocked, effects.Commit):
-            if not world.away:
+            if not self.away:
                 acts.append((3.0, self.commit_answered) if self.stands else (3.0, self.commit_stands))
             if world.faulty:
                 acts.append(Fault(0.1 * world.rate * world.config.coordinator_faults, self.commit_unknown))
         elif self.blocked is not None:
-            if not world.away:
+            if not self.away:
                 acts.append((6.0, self.reread_one))
         else:
             if self.items or self._mail():
@@ -565,7 +572,7 @@ class CoordinatorProcess:
 
     def _more(self) -> bool:
         world = self.world
-        return self.reader is not None and not world.away and world.more(self.reader, world.acks)
+        return self.reader is not None and not self.away and world.more(self.reader, world.acks)
 
     def _user_actions(self, user: NumberedCoordinator) -> list[Action]:
         world = self.world

@@ -68,7 +68,7 @@ class SubtaskProcess:
             )
         )
         self.alive = True
-        self.frozen_until = 0.0
+        self.frozen_until = self.cut_off_until = 0.0
         self.nonces: set[str] = set()
         """Of all its Hellos."""
         self.newest_attempt = -1
@@ -425,7 +425,7 @@ class SubtaskProcess:
 
     def _something_to_read(self) -> bool:
         partition = self.world.event_partition(self.subtask)
-        there = self.reader is not None and not self.world.away and self.world.more(self.reader, partition)
+        there = self.reader is not None and not self.away and self.world.more(self.reader, partition)
         return bool(self.fetched) or there
 
     def waits(self) -> str:
@@ -435,13 +435,18 @@ class SubtaskProcess:
             f" run {self.run} uploads {list(self.uploads)} dropped {dict(self.core.dropped)}"
         )
 
+    @property
+    def away(self) -> bool:
+        """The broker is not there, or not for this process."""
+        return self.world.away or self.world.now < self.cut_off_until
+
     def deadline(self) -> float | None:
         return self.beat_at
 
     def actions(self) -> list[Action]:
         world, running = self.world, self.core.running
         acts: list[Any] = []
-        if not world.away:
+        if not self.away:
             acts += [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
         acts += [(1.5, self.upload, location) for location in self.uploads]
         if (running is not None or self.core.former is not None) and world.now >= self.beat_at:
@@ -449,7 +454,7 @@ class SubtaskProcess:
         if isinstance(self.call, do.HandleEvents):
             acts.append((0.3, self.beat, False))
         if self.call is not None:
-            if not self._hangs and not (world.away and isinstance(self.call, do.NotePosition)):
+            if not self._hangs and not (self.away and isinstance(self.call, do.NotePosition)):
                 acts.append((4.0, self.end_call))
                 if world.faulty and not isinstance(self.call, do.NotePosition):
                     acts.append(Fault(0.15 * world.rate * world.config.raises, self.fail_call))
@@ -469,7 +474,7 @@ class SubtaskProcess:
         for upstream, data in self.data.items():
             if self.stalls.on(upstream):
                 continue
-            there = data.reader is not None and not self.world.away
+            there = data.reader is not None and not self.away
             partition = self.world.data_partition(upstream, self.subtask)
             if data.fetched or (there and self.world.more(data.reader, partition)):  # type: ignore[arg-type]
                 acts.append((5.0, self.read_data, upstream))
@@ -496,8 +501,8 @@ class SubtaskProcess:
         return self.stuck and not (self.world.config.hangs and isinstance(self.call, do.NotePosition))
 
     def _patience_ends(self) -> float:
-        """Time in which the broker is away does not count."""
-        return max(self.hello_at, self.world.away_until) + START_TIMEOUT_S
+        """Time in which the broker cannot be reached does not count."""
+        return max(self.hello_at, self.world.away_until, self.cut_off_until) + START_TIMEOUT_S
 
     def _faults(self) -> list[Action]:
         world = self.world

@@ -330,6 +330,11 @@ class World:
         self.trace(f"the broker is AWAY for {seconds} s")
         self.away_until = self.now + seconds
 
+    def _cut_off(self, seconds: float) -> None:
+        process = self.rng.choice([p for p in self.processes() if isinstance(p, CoordinatorProcess | SubtaskProcess)])
+        self.trace(f"{process} does not REACH the broker for {seconds} s")
+        process.cut_off_until = self.now + seconds
+
     def _part(self, seconds: float) -> None:
         partition = self.event_partition(self.rng.choice(self.settings.subtasks()))
         self.trace(f"{partition} takes NOTHING for {seconds} s")
@@ -388,6 +393,8 @@ class World:
                 acts.append(Fault(0.02 * faults * config.skews, self._skew, self.rng.choice(SKEWS_S)))
             if config.partings:
                 acts.append(Fault(0.02 * faults * config.partings, self._part, self.rng.choice(PAUSES_S)))
+            if config.cut_offs and any(p.alive for p in (*self.coordinators, *self.instances)):
+                acts.append(Fault(0.02 * faults * config.cut_offs, self._cut_off, self.rng.choice(PAUSES_S)))
             if not self.away:
                 acts.append(Fault(0.01 * faults * config.outages, self._go_away, self.rng.choice(PAUSES_S)))
         elif self.outage_to_come and self.settled:
@@ -461,6 +468,9 @@ class World:
         due = [max(at, p.frozen_until) for p in self.processes() if (at := p.deadline()) is not None]
         if self.away:
             due.append(self.away_until)
+        due += [
+            p.cut_off_until for p in (*self.coordinators, *self.instances) if p.alive and p.cut_off_until > self.now
+        ]
         self.now = max(self.now, min(due, default=self.now + 0.01))
 
     def run_all(self) -> None:
@@ -474,6 +484,8 @@ class World:
         self.parted_until.clear()
         for process in self.processes():
             process.frozen_until = 0.0
+            if isinstance(process, SubtaskProcess | CoordinatorProcess):
+                process.cut_off_until = 0.0
             if isinstance(process, SubtaskProcess):
                 process.stuck = process.stuck and self.config.hangs
                 if process.stuck and (process.given_up or process.run != self.run):
