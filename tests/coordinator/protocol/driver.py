@@ -204,6 +204,7 @@ class Script:
         """User code has begun nothing."""
         self.deal: Callable[[effects.StatesToDeal], tuple[StateHandle | None, ...]] = dealt
         self._looks: list[int] = []
+        self._drains = 0
         self._nonces = 0
         self._owed: list[effects.CallCheckpoint] = []
 
@@ -302,6 +303,9 @@ class Script:
             self._perform(self.core.handle(self.completed(owed.operator, owed.checkpoint_id), self.now))
         while self._looks and self.auto_ends:
             self._perform(self.core.handle(self.ends_seen(self._looks.pop(0)), self.now))
+        while self._drains and self.auto_drain:
+            self._drains -= 1
+            self._perform(self.core.handle(WorkLeft(self.job.history.epoch, {}), self.now))
         check_invariants(self.job)
         return self.effects[before:]
 
@@ -330,8 +334,8 @@ class Script:
                 case effects.Redistribute():
                     dealt = {o.operator: self.deal(o) for o in effect.operators}
                     self._perform(self.core.handle(Redistributed(dealt), self.now))
-                case effects.Drain() if self.auto_drain:
-                    self._perform(self.core.handle(WorkLeft(self.job.history.epoch, {}), self.now))
+                case effects.Drain():
+                    self._drains += 1
                 case effects.LookAtEnds():
                     self._looks.append(effect.checkpoint_id)
                 case effects.CallCheckpoint():
@@ -373,6 +377,7 @@ class Script:
         self.core = CoordinatorCore(self.settings, instance)
         self._owed.clear()
         self._looks.clear()
+        self._drains = 0
         self.heartbeats.clear()
         for subtask in self.settings.subtasks():
             self.events_log.setdefault(subtask, [])
