@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+import penstock
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.settings import RestartStrategy
 
@@ -89,6 +90,34 @@ def test_the_traceback_of_a_callback_that_raises_the_same_again_is_logged_once(
     told = [record for record in caplog.records if "Boom: in checkpoint_coordinator" in record.getMessage()]
     tracebacks = [record.exc_info is not None for record in told if "raised" in record.getMessage()]
     assert tracebacks[:3] == [True, False, False]
+
+
+def test_an_event_that_the_codec_does_not_take_ends_the_job() -> None:
+    """Section 8: a dict without codec="json" is a mistake in the job, in the coordinator as in a subtask."""
+    plan = Plan()
+    plan.does["execution_attempt_ready"] = lambda coordinator, *_: plan.gateways[0].send_event({"a": 1})
+    with run(make_job(plan)) as running:
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.FAILED
+        assert "ConfigurationError" in outcome.cause
+        assert "codec" in outcome.cause
+        assert plan.count("reset_to_checkpoint") == 0
+
+
+def test_a_poll_of_an_operator_with_inputs_ends_the_job() -> None:
+    """Section 8: another attempt could not cure it."""
+
+    class Polls(penstock.Subtask):
+        def poll(self) -> penstock.Idle:
+            return penstock.Idle(1.0)
+
+    job = penstock.Job("job", restart=penstock.RestartStrategy(budget=50))
+    source = job.operator("source", subtask=penstock.Subtask, parallelism=1)
+    job.operator("sink", subtask=Polls, parallelism=1, inputs=[source.rebalance()])
+    with run(job) as running:
+        outcome = running.wait(PATIENCE_S)
+        assert outcome.ending is Ending.FAILED
+        assert "give the poll to an operator of its own" in outcome.cause
 
 
 def test_the_status_names_callback_and_error() -> None:

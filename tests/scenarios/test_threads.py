@@ -143,34 +143,6 @@ def test_an_event_that_a_subtask_has_no_handler_for_ends_the_job() -> None:
         assert "give it a handle_operator_event" in outcome.cause
 
 
-def test_an_event_that_the_codec_does_not_take_ends_the_job() -> None:
-    """Section 8: a dict without codec="json" is a mistake in the job, in the coordinator as in a subtask."""
-    plan = Plan()
-    plan.does["execution_attempt_ready"] = lambda coordinator, *_: plan.gateways[0].send_event({"a": 1})
-    with run(make_job(plan)) as running:
-        outcome = running.wait(PATIENCE_S)
-        assert outcome.ending is Ending.FAILED
-        assert "ConfigurationError" in outcome.cause
-        assert "codec" in outcome.cause
-        assert plan.count("reset_to_checkpoint") == 0
-
-
-def test_a_poll_of_an_operator_with_inputs_ends_the_job() -> None:
-    """Section 8: another attempt could not cure it."""
-
-    class Polls(penstock.Subtask):
-        def poll(self) -> penstock.Idle:
-            return penstock.Idle(1.0)
-
-    job = penstock.Job("job", restart=penstock.RestartStrategy(budget=50))
-    source = job.operator("source", subtask=penstock.Subtask, parallelism=1)
-    job.operator("sink", subtask=Polls, parallelism=1, inputs=[source.rebalance()])
-    with run(job) as running:
-        outcome = running.wait(PATIENCE_S)
-        assert outcome.ending is Ending.FAILED
-        assert "give the poll to an operator of its own" in outcome.cause
-
-
 def test_under_reset_a_dead_attempts_gateway_returns_futures_that_have_failed() -> None:
     """R30, R31: it does not raise, and nothing of it reaches the successor."""
     plan = Plan()
