@@ -239,7 +239,8 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
         **defaults,
         **config.client_settings,
         **{name.replace("_", "."): value for name, value in ours.items()},
-        # A producer's default is true: who outlives a purge would bring the topics back, with settings of the broker's.
+        # True for a producer unless told: one that outlives a purge would create the topics anew, with the broker's
+        # default settings.
         "allow.auto.create.topics": False,
         "bootstrap.servers": config.bootstrap,
         "error_cb": events,

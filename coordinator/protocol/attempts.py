@@ -54,10 +54,15 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
 def may_be_answered(job: JobState, hello: Hello) -> bool:
     """Whether its subtask has a partition: of the job as it is, or as it was with more subtasks."""
     now = job.settings.parallelism.get(hello.operator)
-    if max(map(len, (hello.run, hello.nonce, hello.task, hello.host))) > NAME_CHARS_MAX:
-        return False  # what it says comes back to it, in records of its partition
+    if not names_fit(hello):
+        return False
     # mutant: hello-of-the-gone-unanswered
     return now is not None and hello.subtask in range(max(now, job.partitions.get(hello.operator, 0)))
+
+
+def names_fit(hello: Hello) -> bool:
+    """Whether its names can come back to it, in records of its partition."""
+    return max(map(len, (hello.run, hello.nonce, hello.task, hello.host))) <= NAME_CHARS_MAX
 
 
 def is_of_another_layout(job: JobState, hello: Hello) -> bool:

@@ -65,6 +65,8 @@ def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
     """One that is repeated is answered as before."""
     if not job.is_of_this_life(wanted):  # nor is this coordinator certain to be of the newest one: it says nothing
         return job.drop("batch-of-another-life")
+    if wanted.run_offset < 0:
+        return job.drop("batch-of-no-run")
     if not job.settings.batches:
         return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
     if wanted.run_offset < job.registry.run_offset:  # mutant: older-run-of-a-query.refused
@@ -87,11 +89,13 @@ def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | Ba
             batch_inbox.read(job, record)  # mutant: batch-events-not-read-again
         case BatchCommitted():
             _decide(job, offset, record.checkpoint_id)
-        case BatchWanted():
+        case BatchWanted() if record.run_offset >= 0:
             newest = job.query.newest
             if newest is None or record.run_offset >= newest.wanted.run_offset:  # the newest run then
                 _decide(job, offset, record.checkpoint_id)
             _take_up(job, offset, record)
+        case _:
+            pass
 
 
 def _take_up(job: JobState, offset: int, wanted: BatchWanted) -> None:

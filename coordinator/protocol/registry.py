@@ -7,7 +7,7 @@ The way of one instance, as far as it goes without a slot::
                       │<──global failover──┘                                    v
                       │<──────────────── it says Hello again ──────────────── undone
                       │
-                      └──> told to stop: another run's, superseded; the Stop is owed until it stands
+                      └──> told to stop: its run has been replaced; the Stop is owed until it stands
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Registry:
     unconfirmed: dict[SubtaskId, WaitingHello] = field(default_factory=dict)
     """Hellos answered, until something is read of that attempt or a newer Hello: their Start may never have stood."""
     undone: dict[SubtaskId, UndoneAttempt] = field(default_factory=dict)
-    """Until their subtask is started again or their task dies. While a Hello waits nobody waits for them."""
+    """Until their subtask is started again or their task dies. Ignored while a Hello of the subtask waits."""
     other_runs: list[WaitingHello] = field(default_factory=list)
     """Hellos of older runs and other layouts, found while catching up; answered by Stop when that is done."""
     superseded: list[tuple[WaitingHello, int]] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Registry:
         self.waiting[subtask] = waiting
 
     def forget_hello_of(self, hint: FailureHint, log_time: float) -> bool:
-        """A task has died, and a Hello of it that waits is forgotten; whether nobody's waits instead."""
+        """A task has died: forget its Hellos. True if one of them waited and no other Hello waits in its place."""
         subtask = SubtaskId(hint.operator, hint.subtask)
         undone = self.undone.get(subtask)
         if undone is not None and self.run is not None and (hint.run, hint.task) == (self.run.run, undone.task):
@@ -169,5 +169,5 @@ class Registry:
         if waiting.displaced is not None:
             self.waiting[subtask] = waiting.displaced
         elif undone is not None:
-            undone.since = log_time  # it is told so only now
+            undone.since = log_time  # the Reset that tells it to start over follows only now
         return waiting.displaced is None

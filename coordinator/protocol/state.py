@@ -251,7 +251,7 @@ class NextEpoch:
     """How the next epoch begins: that of a start, or the one behind a global failover."""
 
     is_first: bool = True
-    """No epoch of this instance runs yet: start() has not been called."""
+    """It is the first of this instance, which has not called start() yet."""
     cause: str = ""
     """Of the global failover."""
     claim_at: float = 0.0
