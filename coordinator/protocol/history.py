@@ -186,7 +186,6 @@ class History:
 
     def _complete(self, record: CheckpointCompleted) -> None:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
-        self.prepared.pop(record.checkpoint_id, None)
         insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)
