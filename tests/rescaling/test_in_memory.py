@@ -229,18 +229,15 @@ def handed_out(running: LocalJob) -> int:
 def test_what_a_file_sink_had_prepared_is_visible_once_whichever_subtasks_are_gone(
     transport: MemoryTransport, tmp_path: Path
 ) -> None:
-    handed = 0
-    for parallelism in (3, 2, 4, 1):
-        job = new_job("files")
+    for phase, parallelism in enumerate((3, 2, 4, 1)):
+        job, limit = new_job("files"), 50 * (phase + 1)
         job.operator(
-            "out", parallelism=parallelism, coordinator=lambda: HandingOutToFiles(LIMIT), codec="json",
+            "out", parallelism=parallelism, coordinator=partial(HandingOutToFiles, limit), codec="json",
             subtask=partial(Writing, tmp_path), rescale=FileSink.rescale,
         )  # fmt: skip
-        more = handed + 50
-        running = run_until(job, transport, lambda r, more=more: handed_out(r) >= more, savepoint=True)  # type: ignore[misc]
+        run_until(job, transport, lambda r, limit=limit: handed_out(r) == limit, savepoint=True)  # type: ignore[misc]
         visible = sorted(number for path in tmp_path.glob("*.jsonl") for number in map(int, path.read_text().split()))
-        assert visible == list(range(handed))
-        handed = handed_out(running)
+        assert visible == list(range(50 * phase))
 
 
 def records_of(*fields: dict[str, Any]) -> dict[str, Any]:
