@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 from zlib import crc32
@@ -56,6 +57,15 @@ class Segment:
     attempt: Annotated[int, "attempt whose frames count in here"]
 
 
+def ascend(segments: Sequence[Segment], begin: int = 0, end: int | None = None) -> bool:
+    """Whether closed ranges are in order and disjoint, from ``begin`` on and up to ``end``, if there is one."""
+    for segment in segments:
+        if not begin <= segment.begin <= segment.end:
+            return False
+        begin = segment.end
+    return end is None or begin <= end
+
+
 @dataclass(frozen=True, slots=True)
 class ChannelPosition:
     """How far one channel of a data partition has been consumed."""
@@ -68,6 +78,14 @@ class ChannelPosition:
     def sender(self) -> SubtaskId:
         operator, _, index = self.channel.rpartition("/")
         return SubtaskId(operator, int(index))
+
+    @property
+    def in_order(self) -> bool:
+        """Whether its ranges ascend, the open one comes last, and no number is negative."""
+        closed, end = self.segments, None
+        if closed and closed[-1].end == OPEN_END:
+            closed, end = closed[:-1], closed[-1].begin
+        return self.sequence >= 0 and ascend(closed, 0, end)
 
 
 @dataclass(frozen=True, slots=True)

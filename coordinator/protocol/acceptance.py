@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ...schemas.acks import CheckpointAck
 from ...schemas.ids import SubtaskId
-from ...schemas.state import OPEN_END, Segment, StateHandle, attempt_location
+from ...schemas.state import OPEN_END, Segment, StateHandle, ascend, attempt_location
 from .state import JobState, Slot
 
 
@@ -45,7 +45,7 @@ def _ranges(job: JobState, slot: Slot, ack: CheckpointAck) -> str | None:
     snapshot = None if restored is None else restored.subtasks.get(slot.subtask)
     given = () if snapshot is None else snapshot.event_ranges
     begin = min((segment.begin for segment in given), default=slot.begin_position)
-    if not _ascend(ack.event_ranges, min(begin, slot.begin_position), ack.event_position):
+    if not ascend(ack.event_ranges, min(begin, slot.begin_position), ack.event_position):
         return f"names ranges {_shown(ack.event_ranges)} of its events partition below position {ack.event_position}"
     if ack.event_position < slot.begin_position:
         return f"names position {ack.event_position}, and its epoch began at {slot.begin_position}"
@@ -59,21 +59,9 @@ def _channels(job: JobState, subtask: SubtaskId, ack: CheckpointAck) -> str | No
         if position.channel not in missing:
             return f"names channel {position.channel!r}, which is none of {subtask} or named twice"
         missing.discard(position.channel)
-        closed, end = position.segments, None
-        if closed and closed[-1].end == OPEN_END:
-            closed, end = closed[:-1], closed[-1].begin
-        if position.sequence < 0 or not _ascend(closed, 0, end):
+        if not position.in_order:
             return f"names ranges {_shown(position.segments)} of channel {position.channel}"
     return None
-
-
-def _ascend(segments: Sequence[Segment], begin: int, end: int | None) -> bool:
-    """Whether closed ranges are in order and disjoint, from ``begin`` on and up to ``end``, if there is one."""
-    for segment in segments:
-        if not begin <= segment.begin <= segment.end:
-            return False
-        begin = segment.end
-    return end is None or begin <= end
 
 
 def _state(ack: CheckpointAck) -> str | None:

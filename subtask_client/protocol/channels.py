@@ -27,9 +27,8 @@ class Channel:
         self.sender = sender
         self.generation = generation
         """Whose frames count behind the open position: the reader's own."""
-        closed = sorted((s for s in named.segments if s.end != OPEN_END), key=lambda s: s.begin)
         opened = next((s.begin for s in named.segments if s.end == OPEN_END), None)
-        self.ranges = deque(s for s in closed if s.end > s.begin)
+        self.ranges = deque(s for s in named.segments if s.end > s.begin)
         """Not yet read to their end; in order, disjoint, all below the open position."""
         self.ended = opened is None and not self.ranges
         """The sender has finished: nothing more comes."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...schemas.acks import Refused
 from ...schemas.events import EventsRecord, Start, Stop, Welcome
-from ...schemas.state import Sender
+from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.state import Sender, ascend
 from ...schemas.versions import Versions
 from . import effects as do
 from .effects import Departure, Effect
@@ -82,6 +83,8 @@ def start(core: Instance, offset: int, start: Start) -> list[Effect]:
             return core.drop(Dropped.STALE_START)
         if core.foreign_attempt > start.attempt:
             return core.superseded_by(core.foreign_attempt)
+        if not _can_be_followed(core, start):
+            return core.drop(Dropped.UNREADABLE)
         if (reason := _refusal(core)) is not None:
             sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
             return refuse(core, sender, reason)
@@ -91,6 +94,17 @@ def start(core: Instance, offset: int, start: Start) -> list[Effect]:
     elif core.attempt is not None and start.attempt > core.attempt:
         return core.superseded_by(start.attempt)
     return core.drop(Dropped.OTHER_ATTEMPT)
+
+
+def _can_be_followed(core: Instance, start: Start) -> bool:
+    """Whether a coordinator can have written it: damage and strangers are to change nothing (protocol, section 5.2)."""
+    channels = {position.channel: position for position in start.data_positions}
+    named = [channels.get(str(sender)) for sender in core.config.senders]
+    lowest = min(
+        start.generation, start.attempt, start.event_position, start.expected_epoch, start.expected_sequence,
+        start.next_checkpoint_id, start.checkpoint_id - NO_CHECKPOINT,
+    )  # fmt: skip
+    return lowest >= 0 and ascend(start.event_ranges) and all(p is not None and p.in_order for p in named)
 
 
 def welcome(core: Instance, welcome: Welcome) -> list[Effect]:

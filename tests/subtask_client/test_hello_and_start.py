@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from penstock.schemas.acks import Failed, Heartbeat, Hello
+from penstock.schemas.ids import NO_ATTEMPT, NO_CHECKPOINT
+from penstock.schemas.state import OPEN_END, ChannelPosition, Segment
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
+from penstock.subtask_client.protocol.reading import Dropped
+
+from .conftest import CoreDriver, Wire
 
 
 def test_an_instance_notes_the_end_of_its_partition_before_it_says_hello_and_reads_from_there(d, wire):
@@ -35,6 +40,33 @@ def test_a_waiting_instance_notes_the_epoch_of_a_reset_and_does_not_obey_it(d, w
     assert d.core.phase is Phase.WAITING
     assert d.core.epoch_seen == 3
     assert d.hellos == 1
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"generation": -1},
+        {"event_position": -2},
+        {"expected_epoch": -1},
+        {"expected_sequence": -1},
+        {"next_checkpoint_id": -1},
+        {"checkpoint_id": NO_CHECKPOINT - 1},
+        {"event_ranges": (Segment(3, 4, 1, 0, 45), Segment(0, 1, 1, 0, 40))},
+        {"event_ranges": (Segment(0, OPEN_END, 1, 0, 45),)},
+        {"data_positions": ()},
+        {"data_positions": (ChannelPosition("up/0", (Segment(0, OPEN_END, 1, 0, NO_ATTEMPT),), -1),)},
+        {"data_positions": (ChannelPosition("up/0", (Segment(4, OPEN_END, 1, 0, 0), Segment(0, 2, 1, 0, 0)), 0),)},
+    ],
+    ids=lambda changes: "-".join(changes),
+)
+def test_a_start_that_no_coordinator_can_have_written_changes_nothing(wire, changes):
+    """P-5.2.3."""
+    driver, begun = CoreDriver("up/0"), {"data_positions": (Wire.at("up/0", 0),)}
+    driver.hello()
+    driver.append(wire.start(**{**begun, **changes}))
+    assert driver.core.phase is Phase.WAITING and driver.core.dropped == {Dropped.UNREADABLE: 1}
+    driver.append(wire.start(**begun))
+    assert driver.core.phase is Phase.RUNNING
 
 
 def test_a_start_of_a_lower_epoch_than_the_highest_seen_is_ignored(d, wire):

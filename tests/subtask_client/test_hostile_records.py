@@ -104,7 +104,7 @@ def test_records_in_the_partitions_of_a_live_subtask_raise_nothing(round_: int) 
         for step in range(data.draw(st.integers(4, 24))):
             if attacked.driver.core.phase is Phase.LEFT:
                 break
-            data.draw(st.composite(attacked.hostile if step % 2 else attacked.honest)())
+            (attacked.hostile if step % 2 else attacked.honest)(data.draw)
 
         acks += len(attacked.driver.written(CheckpointAck))
         starts += attacked.generation

@@ -93,7 +93,7 @@ def test_several_ranges_are_read_one_after_the_other_and_what_lies_between_is_no
         wire.frame(0, b"b", epoch=2), wire.frame(6, b"no", epoch=1),
     ]  # fmt: skip
     d.hello()
-    ranges = (Segment(3, 4, 2, 0, 45), Segment(0, 1, 1, 0, 40), Segment(2, 2, 1, 0, 40))
+    ranges = (Segment(0, 1, 1, 0, 40), Segment(2, 2, 1, 0, 40), Segment(3, 4, 2, 0, 45))
     d.append(wire.start(epoch=3, expected_epoch=1, expected_sequence=5, event_ranges=ranges, event_position=0))
     assert d.handled == [b"a", b"b"]
     assert [seek.offset for seek in d.of(do.Seek)] == [5, 0, 3]
