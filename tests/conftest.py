@@ -88,6 +88,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What the soak tests came to where they are repeated, and what each part of the suite took."""
+    """Print the soak tests' figures where they are repeated, and the time of each part of the suite."""
     write_soak_summary(terminalreporter)
     write_parts(terminalreporter, config.stash.get(_SERVERS_S, 0.0) + PROCESSOR_TIME.servers)

@@ -16,27 +16,14 @@ from penstock.schemas.state import OPEN_END, Sender
 
 NUMBERS = [0, 1, 2, 3, 7, -1, -2, OPEN_END, 2**31, 2**40, 2**63 - 1, -(2**63)]
 TEXTS = [
-    "",
-    "op",
-    "sink",
-    "op/0",
-    "op/1",
-    "op/x",
-    "x",
-    "/",
-    "run-1",
-    "run-2",
-    "task-1",
-    "nonce-1",
-    "first",
-    "\u00e9" * 9,
-]
+    "", "op", "sink", "op/0", "op/1", "op/x", "x", "/", "run-1", "run-2", "task-1", "nonce-1", "first", "\u00e9" * 9,
+]  # fmt: skip
 BYTES = [b"", b"1", b"\x01\x00\x00\x00", b"\x00\x00\x00\x00", b"\xff\xff\xff\xff", b"a", b"ab" * 40]
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What stands in the topics and the state of what is attacked: it makes hostile records likely to count."""
+    """Records and state of the job under attack: values taken from them make hostile records count."""
 
     records: Sequence[Any] = ()
     senders: Sequence[Sender] = ()

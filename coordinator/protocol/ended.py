@@ -14,9 +14,7 @@ from .history import History
 
 def hellos_from(history: History) -> int:
     """Offset in the acks topic from which on the Hellos of all stand who have not acknowledged the last checkpoint."""
-    if history.last is None:
-        return 0
-    return min(history.last.inbox_position, history.last.header.commands_position)  # as a start reads
+    return 0 if history.last is None else history.last.acks_needed
 
 
 def stops(

@@ -55,6 +55,11 @@ class Checkpoint:
         """Offset in the acks topic of the first record that some coordinator had not been handed at the cut."""
         return min(o.inbox_position for o in self.header.operators)
 
+    @property
+    def acks_needed(self) -> int:
+        """Offset in the acks topic from which on an instance that begins with this checkpoint reads."""
+        return min(self.inbox_position, self.header.commands_position)
+
     def stored(self) -> Mapping[str, StateHandle]:
         """The stored states it needs, by location."""
         handles = [o.coordinator_state for o in self.header.operators] + [s.state for s in self.subtasks.values()]

@@ -13,7 +13,7 @@ from .timeline import Times
 
 
 class Step(StrEnum):
-    """Where a pending checkpoint stands: CALLING ──every cut──> ACKS ──every ack──> COMMITTING.
+    """Progress of a pending checkpoint: CALLING ──every cut──> ACKS ──every ack──> COMMITTING.
 
     Where a query drives the job, what every ack leads to is PREPARED, and the query's commit to COMMITTING.
     """

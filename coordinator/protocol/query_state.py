@@ -50,10 +50,10 @@ class Decision:
 
 @dataclass(slots=True)
 class QueryState:
-    """What is known of the query."""
+    """State of the query that drives the job."""
 
     newest: Query | None = None
-    """None until one has asked."""
+    """Newest query that has asked; None before the first."""
     decision: Decision | None = None
     """The last one that was read, also where nobody could act on it: it counts while that checkpoint is prepared."""
     manifests: dict[int, BatchEvents] = field(default_factory=dict)

@@ -299,9 +299,7 @@ def claimed(job: JobState, first_id: int, committed: Committed) -> None:
     job.epoch.inherited_end = committed.acks_end if job.next_epoch.is_first else job.position
     if job.next_epoch.is_first:
         job.registry.run = job.history.run
-        low = 0
-        if restored is not None:
-            low = min(restored.inbox_position, restored.header.commands_position)
+        low = 0 if restored is None else restored.acks_needed
         job.position = committed.acks_end
         job.emit(CollectOrphans(frozenset(job.history.locations()), job.history.epoch))
         job.emit(ReadAcks(low, committed.acks_end))  # mutant: takeover-reads-nothing-back

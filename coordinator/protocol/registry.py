@@ -71,9 +71,9 @@ class UndoneAttempt:
     since: float
     """When it was undone, and told so."""
     seen_at: float
-    """Of its newest record, in whatever generation."""
+    """Time of its newest record, in whatever generation."""
     step: str = ""
-    """What it last said that it was doing."""
+    """Activity that its newest record names."""
     killed_at: float | None = None
     """When its task was to be ended; None: not yet."""
 
@@ -123,7 +123,7 @@ class Registry:
 
     @property
     def run_offset(self) -> int:
-        """Where the newest run began in the acks topic; -1 before the first."""
+        """Offset in the acks topic at which the newest run began; -1 before the first."""
         return -1 if self.run is None else self.run.offset
 
     def is_of_run(self, hello: Hello) -> bool:

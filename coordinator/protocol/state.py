@@ -211,7 +211,7 @@ class Schedule:
     failures_in_a_row: int = 0
     """Countable failed checkpoints since one completed."""
     blamed: list[str] = field(default_factory=list)
-    """What each of those waited for."""
+    """The subtasks and coordinators that each of those waited for."""
 
     def begin(self, trigger_at: float | None) -> None:
         """An epoch begins: what went wrong in the one before does not count."""
@@ -248,7 +248,7 @@ class OwnHeartbeat:
 
 @dataclass(slots=True)
 class NextEpoch:
-    """How the next epoch begins: that of a start, or the one behind a global failover."""
+    """Input of the next epoch, which begins at a start or after a global failover."""
 
     is_first: bool = True
     """It is the first of this instance, which has not called start() yet."""

@@ -14,7 +14,7 @@ from .markers import Node, marked_node, markers, module_of, source_of
 
 
 class Edit(Protocol):
-    """What becomes of a marked node."""
+    """Change of a marked node."""
 
     def apply(self, marked: Node) -> None:
         """Change the tree that holds the node. Raises ValueError if the node is none that can be edited so."""

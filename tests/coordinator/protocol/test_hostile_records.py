@@ -61,7 +61,7 @@ def acknowledge(script: Script) -> None:
 
 
 def honest(script: Script, draw: st.DrawFn) -> None:
-    """What a healthy job does."""
+    """Do the next step of a healthy job."""
     if script.job.phase is not Phase.RUNNING:
         pass_time(script, 10.0)
         return
@@ -83,7 +83,7 @@ def honest(script: Script, draw: st.DrawFn) -> None:
 
 
 def asks(query: Query, draw: st.DrawFn) -> None:
-    """What a query's planner does: it asks, and Spark commits what it was given, most often."""
+    """Ask as a query's planner does; most often Spark then commits what it was given."""
     script = query.script
     if script.job.phase is not Phase.RUNNING:
         pass_time(script, 10.0)
@@ -104,7 +104,7 @@ def play(script: Script, data: st.DataObject, honestly: Callable[[st.DrawFn], No
             assert script.ended.cause
             return
         if step % 2:
-            data.draw(st.composite(honestly)())
+            honestly(data.draw)
             continue
         record = data.draw(hostile(known(script), CLASSES))
         encode(record)  # it can stand in a topic
