@@ -57,7 +57,7 @@ def test_a_waiting_instance_notes_the_epoch_of_a_reset_and_does_not_obey_it(d, w
         {"data_positions": (ChannelPosition("up/0", (Segment(0, OPEN_END, 1, 0, NO_ATTEMPT),), -1),)},
         {"data_positions": (ChannelPosition("up/0", (Segment(4, OPEN_END, 1, 0, 0), Segment(0, 2, 1, 0, 0)), 0),)},
     ],
-    ids=lambda changes: "-".join(changes),
+    ids="-".join,
 )
 def test_a_start_that_no_coordinator_can_have_written_changes_nothing(wire, changes):
     """P-5.2.3."""
