@@ -14,7 +14,6 @@ from ...schemas.versions import Versions
 from . import commands, failover, inbox, payload_schemas, stops
 from .after_commit import GoOn
 from .effects import Append, CallReady, Ending
-from .gateway import Gateway
 from .history import keyed
 from .registry import WaitingHello
 from .starts import handled_before, start_of
@@ -148,7 +147,6 @@ def _start(job: JobState, slot: Slot, waiting: WaitingHello) -> None:
     slot.phase, slot.newest = SlotPhase.LIVE, (waiting.offset, waiting.hello.task)
     job.registry.unconfirmed[subtask] = waiting
     job.registry.undone.pop(subtask, None)
-    slot.gateway = Gateway()
     if slot.stream is None:
         slot.stream = EventStream(subtask, epoch.number)
     generation = Generation(epoch.number, slot.generation)

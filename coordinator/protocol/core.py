@@ -334,7 +334,8 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
         case Failed():
             failover.said_failed(job, slot, record)
         case Refused():
-            job.due_end = (Ending.FAILED, record.cause)
+            cause = record.cause or f"{slot.subtask} refused to start, without a cause"
+            job.due_end = (Ending.FAILED, cause)
         case Finished():
             attempt.finished = True
             job.schedule.trigger_at = job.now  # a checkpoint that contains the end need not wait for the interval

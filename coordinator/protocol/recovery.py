@@ -411,7 +411,6 @@ def run_epoch(job: JobState) -> None:
     for subtask, slot in epoch.slots.items():
         slot.since = job.now
         if slot.phase is SlotPhase.DONE:
-            job.timeline.started(subtask, job.now)
             inbox.hand_inherited(job, subtask)
             stops.stop_finished(job, subtask)
         # One that waits for its Start gets that alone ◆; where the subtask has finished it gets none, and an instance

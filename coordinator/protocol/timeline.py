@@ -97,7 +97,7 @@ class Timeline:
         self.failovers.append(Failover(at, of_job, cause, shown, len(subtasks), set(subtasks), over_at))
 
     def started(self, subtask: SubtaskId, at: float) -> None:
-        """It has been started, or needs no start any more."""
+        """The subtask has been started again."""
         for failover in self.failovers:
             if failover.missing:
                 failover.missing.discard(subtask)

@@ -303,12 +303,13 @@ def test_both_of_a_repeated_hello_may_be_answered(d, wire):
     assert (d.core.phase, d.core.attempt, d.names().count("OpenUser")) == (Phase.RUNNING, 78, 2)
 
 
-def test_a_hello_is_not_repeated_where_somebody_else_was_started(d, wire):
+@pytest.mark.parametrize("attempt", [0, 99])
+def test_a_hello_is_not_repeated_where_somebody_else_was_started(d, wire, attempt):
     """Section 4, attempt: an instance that was frozen must not take over from its successor."""
     d.hello_known = False
     d.hello()
     d.fresh().feed(on.WriterFailed("the broker timed out"))
-    d.append(wire.start(attempt=99, nonce="somebody"))
+    d.append(wire.start(attempt=attempt, nonce="somebody"))
     d.turn()
     assert d.written() == []
 

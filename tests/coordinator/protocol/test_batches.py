@@ -400,6 +400,8 @@ def test_fresh_aborts_what_is_prepared_and_deletes_its_state() -> None:
     Query(script, "query-2", fresh=True).idle()
     assert script.job.history.prepared == {}
     assert script.made(effects.DeleteStates)[-1].locations == (store.location,)
+    left = {key for key, record in dict(script.log).items() if record is not None}  # once the log is compacted
+    assert not [key for key in left if str(store.checkpoint_id) in key.split("/")]
 
 
 def test_only_the_owner_of_the_log_refuses() -> None:

@@ -41,13 +41,17 @@ def test_an_instance_is_started_in_the_lower_version_or_the_job_ends_naming_both
         assert [w.protocol for w in script.records(S0, Welcome)] == [min(own, theirs)]
 
 
-def test_an_instance_that_is_refused_says_so_and_the_job_ends_with_its_reason() -> None:
+@pytest.mark.parametrize("cause", ["upgrade the coordinator first", ""])
+def test_an_instance_that_is_refused_says_so_and_the_job_ends_with_its_reason(cause: str) -> None:
     """The newer side decides: an instance that is newer than the coordinator knows whether it still works with it."""
     script = coordinator_of(CURRENT)
     task = script.hello(S0, protocol=9)
-    script.read(Refused(task.sender, "upgrade the coordinator first"))
+    script.read(Refused(task.sender, cause))
     assert script.ended is not None
-    assert (script.ended.ending, script.ended.cause) == (Ending.FAILED, "upgrade the coordinator first")
+    assert (script.ended.ending, script.ended.cause) == (
+        Ending.FAILED,
+        cause or "op/0 refused to start, without a cause",
+    )
 
 
 def test_a_newer_coordinator_that_takes_over_older_tasks_goes_on() -> None:
