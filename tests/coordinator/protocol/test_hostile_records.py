@@ -138,7 +138,7 @@ def test_records_in_the_topic_of_a_live_job_raise_nothing(round_: int) -> None:
             play(script, data, lambda draw: honest(script, draw))
 
     check(holds, round_, examples=60)
-    assert completed >= 10 and started >= 10, "a job in which nothing goes on shows nothing"
+    assert completed >= 3 and started >= 3, "a job in which nothing goes on shows nothing"
 
 
 def test_records_in_the_topic_of_a_query_raise_nothing(round_: int) -> None:
@@ -156,4 +156,4 @@ def test_records_in_the_topic_of_a_query_raise_nothing(round_: int) -> None:
             play(script, data, lambda draw: asks(query, draw))
 
     check(holds, round_, examples=40)
-    assert completed >= 10 and started >= 10, "a query that gets nothing shows nothing"
+    assert completed >= 3 and started >= 3, "a query that gets nothing shows nothing"
