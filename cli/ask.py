@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from ..coordinator.client import JobClient
-from ..coordinator.protocol.standby import ENDED
-from ..schemas.status import CommandReply
+from ..schemas.status import ENDED, CommandReply
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
 from .console import Console, print_text

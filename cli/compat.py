@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from ..coordinator.protocol.history import History
-from ..coordinator.protocol.payload_schemas import needed_by
+from ..checkpoint_log.history import History
+from ..checkpoint_log.restorability import schemas_needed_by
 from ..schemas.checkpoints import key_of
 from ..schemas.compat import Incompatibility, incompatibilities
 from ..schemas.errors import ConfigurationError
@@ -148,7 +148,7 @@ def verdicts(settings: JobSettings, history: History) -> list[Verdict]:
     """One for each schema that the job has recorded."""
     found = []
     for key, used in sorted(history.schemas.items()):
-        held = [n for n, c in sorted(history.checkpoints.items()) if key in map(key_of, needed_by(history, c))]
+        held = [n for n, c in sorted(history.checkpoints.items()) if key in map(key_of, schemas_needed_by(history, c))]
         today = settings.schema_of(used.operator, used.subject)
         both, note = None, ""
         if used.operator not in settings.parallelism:

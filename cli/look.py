@@ -11,11 +11,10 @@ from rich.table import Table
 
 from ..coordinator.client import JobClient
 from ..coordinator.following import Heard
-from ..coordinator.protocol.standby import ENDED
 from ..dashboard import model
 from ..dashboard.model import History
 from ..schemas.errors import BrokerUnreachable
-from ..schemas.status import JobStatus
+from ..schemas.status import ENDED, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
 from .console import Console

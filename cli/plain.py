@@ -6,7 +6,7 @@ import dataclasses
 from enum import Enum
 from typing import Any
 
-from ..coordinator.protocol.history import Checkpoint
+from ..checkpoint_log.history import Checkpoint
 from ..schemas.state import StateHandle
 
 

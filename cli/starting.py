@@ -8,15 +8,15 @@ from typing import Annotated
 
 import typer
 
+from ..checkpoint_log.history import History
 from ..coordinator.client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
 from ..coordinator.opening import require_history
 from ..coordinator.options import CoordinatorOptions
-from ..coordinator.protocol.history import History
-from ..coordinator.protocol.inputs import Restore
 from ..job import Job
 from ..recorded.job import kept_checkpoint
 from ..schemas.errors import JobRefused
+from ..schemas.settings import Restore
 from ..schemas.status import JobStatus
 from ..transport.kafka import KafkaTransport
 from .exits import UsageError

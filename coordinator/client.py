@@ -10,18 +10,17 @@ import uuid
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 
+from ..checkpoint_log.history import History
 from ..schemas.acks import Command, CommandKind, RunStarted
 from ..schemas.codec import decode, encode
 from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError, UnreadableRecord
-from ..schemas.status import CommandReply, JobStatus, is_plausible
+from ..schemas.status import AT_WORK, ENDED, CommandReply, JobStatus, is_plausible
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
 from ..transport.ports import LogRecord, Partition, Transport
 from ..transport.requirements import require_visible
 from . import restorable
 from .following import StatusFollower
 from .opening import read_log
-from .protocol.history import History
-from .protocol.standby import AT_WORK, ENDED
 
 LISTEN_S = 3.0
 """A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""

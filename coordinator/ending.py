@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..checkpoint_log.history import History
 from ..schemas.codec import encode
 from ..schemas.errors import TransportError
 from ..schemas.settings import JobSettings
@@ -9,7 +10,6 @@ from ..transport.ports import Partition, Transport, Writer
 from . import opening
 from .acks_reader import read_range
 from .protocol import ended
-from .protocol.history import History
 
 
 def tell_to_leave(

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from ..checkpoint_log.history import History, Keyed
+from ..checkpoint_log.restorability import Offsets
 from ..schemas.checkpoints import CheckpointLogRecord, EpochClaimed
 from ..schemas.codec import decode
 from ..schemas.errors import (
@@ -23,7 +25,7 @@ from ..schemas.errors import (
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.plan import Role
-from ..schemas.settings import JobSettings
+from ..schemas.settings import JobSettings, Restore
 from ..schemas.user_codec import learn
 from ..schemas.user_schemas import Subject
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
@@ -33,8 +35,7 @@ from .host import CoordinatorSpec
 from .protocol import recovery
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
-from .protocol.history import History, Keyed
-from .protocol.inputs import Begin, Offsets, Restore
+from .protocol.inputs import Begin
 from .redistribution import Redistribution, StateSpec
 from .state_owner import check_state_owner
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
+from ..schemas.settings import Restore
 from ..schemas.status import JobStatus
 from .protocol.effects import Ending
-from .protocol.inputs import Restore
 
 
 @dataclass(frozen=True, slots=True)

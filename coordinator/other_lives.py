@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
+from ..checkpoint_log.history import History
 from ..schemas.acks import CoordinatorHeartbeat, FromAttempt
 from ..schemas.errors import JobRefused, TransportError
 from ..transport.ports import Partition, Transport
 from .opening import read_log
-from .protocol.history import History
 from .protocol.inputs import AckRead
 
 _log = logging.getLogger(__name__)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ..checkpoint_log.history import Checkpoint, History
+from ..checkpoint_log.restorability import Available, Offsets, missing
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.topics import TopicNames
 from ..transport.ports import OffsetRange, Partition, Transport
 from .opening import read_log
-from .protocol.history import Checkpoint, History
-from .protocol.inputs import Offsets
-from .protocol.positions import Available, missing
 
 _NOTHING = OffsetRange(0, 0)
 """Of a partition that is gone."""

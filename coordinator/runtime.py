@@ -18,6 +18,7 @@ from functools import partial
 from math import inf
 from typing import assert_never
 
+from ..checkpoint_log.history import History
 from ..schemas.acks import CoordinatorHeartbeat
 from ..schemas.codec import encode
 from ..schemas.errors import (
@@ -49,7 +50,6 @@ from .other_lives import OtherLives
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
-from .protocol.history import History
 from .protocol.room import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
 from .redistribution import Redistribution

@@ -17,14 +17,13 @@ from ..schemas.errors import (
     PenstockError,
     StateError,
 )
-from ..schemas.settings import JobSettings, RestartStrategy
+from ..schemas.settings import JobSettings, RestartStrategy, Restore
 from ..schemas.status import JobStatus
 from ..transport.ports import Transport
 from .host import CoordinatorSpec
 from .options import CoordinatorOptions, CoordinatorOutcome
 from .outcome_thread import OutcomeThread
 from .protocol.effects import Ending
-from .protocol.inputs import Restore
 from .protocol.restarts import RestartBudget
 from .runtime import CoordinatorRuntime
 

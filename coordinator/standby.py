@@ -26,7 +26,7 @@ from ..schemas.errors import (
 )
 from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, RestartStrategy, layout_text
-from ..schemas.status import JobStatus
+from ..schemas.status import AT_WORK, JobStatus
 from ..transport.ports import Election, Partition, Reader, Transport
 from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
@@ -34,7 +34,7 @@ from .opening import check_may_start, require_topics
 from .options import CoordinatorOptions, CoordinatorOutcome
 from .outcome_thread import OutcomeThread
 from .protocol.effects import Ending
-from .protocol.standby import AT_WORK, Verdict, Watch
+from .protocol.standby import Verdict, Watch
 from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
 

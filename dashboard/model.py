@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from ..coordinator.protocol.standby import AT_WORK, ENDED
 from ..coordinator.status import SUBTASKS_TOLD, looked_for_first
 from ..schemas.status import (
+    AT_WORK,
+    ENDED,
     CheckpointStatus,
     FailoverStatus,
     JobStatus,

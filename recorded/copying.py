@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from ..coordinator.protocol.history import Checkpoint
-from ..coordinator.protocol.inbox import belongs_to_range
+from ..checkpoint_log.history import Checkpoint
+from ..checkpoint_log.inbox_range import belongs_to_range
 from ..schemas.acks import CheckpointAck, Hello, OperatorEventFrame, RunStarted
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.codec import Record, encode

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..coordinator.protocol.history import Checkpoint
-from ..coordinator.protocol.starts import start_of
+from ..checkpoint_log.history import Checkpoint
+from ..checkpoint_log.start_record import start_of
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.errors import PositionUnavailable
 from ..schemas.events import EventFrame, EventsRecord, FailoverPolicy, Start, TriggerCheckpoint

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..coordinator.protocol.history import Checkpoint
+from ..checkpoint_log.history import Checkpoint
 from ..schemas.checkpoints import CheckpointCompleted, CheckpointPart, OperatorSnapshot, SchemaUsed
 from ..schemas.codec import decode, encode
 from ..schemas.errors import ConfigurationError, UnreadableRecord

@@ -12,11 +12,9 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..checkpoint_log.history import Checkpoint, History, Keyed, keyed
+from ..checkpoint_log.restorability import Available, Offsets, missing, schemas_needed_by
 from ..coordinator.opening import read_log
-from ..coordinator.protocol.history import Checkpoint, History, Keyed, keyed
-from ..coordinator.protocol.inputs import Offsets
-from ..coordinator.protocol.payload_schemas import needed_by
-from ..coordinator.protocol.positions import Available, missing
 from ..coordinator.state_owner import claim_states
 from ..coordinator.states import load_state
 from ..schemas.checkpoints import (
@@ -298,7 +296,7 @@ class _Fork:
         """The user's Avro schemas under which what is copied was written; here none is in use behind its epoch."""
         log, epoch = Partition(self._origin.topics.checkpoints, 0), self._checkpoint.header.epoch
         history = History.of(read_log(self._origin.name, self._transport, log, 60.0))
-        used_then = needed_by(history, self._checkpoint)
+        used_then = schemas_needed_by(history, self._checkpoint)
         return [replace(used, last_epoch=min(used.last_epoch, epoch), run="") for used in used_then]
 
     def _header(self, copied: Copied) -> CheckpointCompleted:

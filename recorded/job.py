@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cached_property
 
+from ..checkpoint_log.history import Checkpoint, History
 from ..coordinator.client import JobClient
-from ..coordinator.protocol.history import Checkpoint, History
 from ..schemas.checkpoints import SchemaUsed
 from ..schemas.errors import JobRefused
 from ..schemas.ids import SubtaskId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..coordinator.protocol.history import Checkpoint
+from ..checkpoint_log.history import Checkpoint
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.errors import ConfigurationError
 from ..schemas.events import EventsRecord, Start

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ..coordinator.protocol.history import Checkpoint
+from ..checkpoint_log.history import Checkpoint
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.errors import ConfigurationError, PositionUnavailable
 from ..schemas.ids import NO_ATTEMPT, SubtaskId

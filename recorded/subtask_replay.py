@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from ..coordinator.protocol.starts import start_of
+from ..checkpoint_log.start_record import start_of
 from ..schemas.checkpoints import SubtaskSnapshot
 from ..schemas.errors import ConfigurationError, JobRefused, PositionUnavailable, SequenceGap
 from ..schemas.events import EventFrame, FailoverPolicy

@@ -16,6 +16,17 @@ from .topics import DEFAULT_PREFIX, TopicNames, TopicSpec
 from .user_schemas import UserSchema
 
 
+class Restore(StrEnum):
+    """Where a coordinator that starts takes up the job."""
+
+    LATEST = "latest"
+    """From the last completed checkpoint of the current line."""
+    FRESH = "fresh"
+    """From nothing; earlier checkpoints stay until the next one completes."""
+    CHECKPOINT = "checkpoint"
+    """From a named one that is still kept."""
+
+
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
     """When checkpoints are taken, and what becomes of those that fail (protocol, section 7)."""

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+AT_WORK = ("starting", "running", "failing-over")
+"""States of a job that has a coordinator."""
+ENDED = ("finished", "stopped", "failed")
+"""States of a job that has ended."""
+
 
 @dataclass(frozen=True, slots=True)
 class SubtaskStatus:

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ..checkpoint_log.history import Checkpoint
 from ..coordinator.client import JobClient
-from ..coordinator.protocol.history import Checkpoint
 from ..schemas.codec import decode
 from ..schemas.errors import PenstockError, PositionUnavailable, UnreadableRecord
 from ..schemas.events import EventFrame, FailoverPolicy, TriggerCheckpoint

@@ -24,11 +24,12 @@ TOP = "penstock"
 
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "schemas": frozenset(),
+    "checkpoint_log": frozenset({"schemas"}),
     "transport": frozenset({"schemas"}),
-    "coordinator": frozenset({"schemas", "transport"}),
+    "coordinator": frozenset({"schemas", "checkpoint_log", "transport"}),
     "subtask_client": frozenset({"schemas", "transport"}),
     "sinks": frozenset({"schemas", "subtask_client"}),
-    "recorded": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client"}),
+    "recorded": frozenset({TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client"}),
     "audit": frozenset({"schemas", "transport"}),
     TOP: frozenset(
         {
@@ -39,17 +40,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "sinks"}),
     "dashboard": frozenset({"schemas", "coordinator"}),
     "broker": frozenset(),
-    "testing": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "broker"}),
+    "testing": frozenset({TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client", "broker"}),
     "cli": frozenset(
         {
-            *(TOP, "schemas", "transport", "coordinator", "subtask_client", "recorded", "audit"),
+            *(TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client", "recorded", "audit"),
             *("spark_integration", "broker", "testing", "dashboard"),
         }
     ),
 }
 """Folder to the other folders that it may import."""
 
-CORES = ("coordinator/protocol", "subtask_client/protocol")
+CORES = ("checkpoint_log", "coordinator/protocol", "subtask_client/protocol")
 
 NOT_IN_A_CORE = {
     *("time", "datetime", "sched", "random", "secrets", "uuid"),
@@ -204,11 +205,11 @@ def core_import_violations(modules: list[Module]) -> list[str]:
             if ours is None:
                 allowed = found.name.split(".")[0] in sys.stdlib_module_names
             else:
-                allowed = ours == "schemas" or f"{found.name}.".startswith(f"{own}.")
+                allowed = ours in ("schemas", "checkpoint_log") or f"{found.name}.".startswith(f"{own}.")
             if not allowed:
                 violations.append(
-                    f"{module.at(found.line)}: a protocol core imports schemas, itself and the standard library only,"
-                    f" not {found.name}"
+                    f"{module.at(found.line)}: a protocol core imports schemas, checkpoint_log, itself and the standard"
+                    f" library only, not {found.name}"
                 )
     return violations
 

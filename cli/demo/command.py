@@ -15,7 +15,7 @@ import typer
 
 from ...broker import EmbeddedBroker
 from ...coordinator.options import CoordinatorOptions
-from ...coordinator.protocol.inputs import Restore
+from ...schemas.settings import Restore
 from ...schemas.status import JobStatus
 from ...schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..connect import (

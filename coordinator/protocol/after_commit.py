@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...checkpoint_log.history import Checkpoint, Keyed
 from ...schemas.checkpoints import CommandExecuted
 from ...schemas.status import BatchPlanned
 from .effects import Ending
-from .history import Checkpoint, Keyed
 
 
 @dataclass(frozen=True, slots=True)

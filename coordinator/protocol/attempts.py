@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...checkpoint_log.history import keyed
+from ...checkpoint_log.start_record import handled_before, start_of
 from ...schemas.acks import Hello, RunStarted
 from ...schemas.checkpoints import RunClaimed, SubtaskSnapshot
 from ...schemas.events import Reset, Welcome
@@ -14,9 +16,7 @@ from ...schemas.versions import Versions
 from . import commands, failover, inbox, payload_schemas, stops
 from .after_commit import GoOn
 from .effects import Append, CallReady, Ending
-from .history import keyed
 from .registry import WaitingHello
-from .starts import handled_before, start_of
 from .state import Attempt, JobState, Phase, Slot, SlotPhase
 from .stream import EventStream
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...checkpoint_log.history import Checkpoint, Prepared, keyed
 from ...schemas.acks import (
     BatchCommitted,
     BatchEventFrame,
@@ -32,7 +33,6 @@ from . import batch_inbox, checkpoints, failover, inbox, retention
 from .after_commit import AnswerQuery, AwaitDecision, BeginQueryAnew, CompleteBatch, CompleteEarlierBatch
 from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
 from .gateway import Gateway
-from .history import Checkpoint, Prepared, keyed
 from .inputs import EndsSeen
 from .parts import parts_of
 from .pending import Pending, Step

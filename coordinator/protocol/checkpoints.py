@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from ...checkpoint_log.history import Checkpoint, keyed
+from ...checkpoint_log.inbox_range import below
 from ...schemas.acks import CheckpointAck, CheckpointDecline
 from ...schemas.checkpoints import (
     CheckpointCompleted,
@@ -34,7 +36,6 @@ from .effects import (
     StoreState,
 )
 from .gateway import Gateway
-from .history import Checkpoint, keyed
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .parts import parts_of
 from .pending import Pending, Step
@@ -238,7 +239,7 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
 
 
 def _acknowledged(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> None:
-    contained = (inbox.below(part, snapshot.sent_sequence) for part in pending.inbox.pop(subtask, ()))
+    contained = (below(part, snapshot.sent_sequence) for part in pending.inbox.pop(subtask, ()))
     received = pending.received.get(subtask, snapshot.sent_sequence)
     inbox_range = tuple(part for part in contained if part is not None)
     pending.acks[subtask] = replace(snapshot, inbox=inbox_range, received_sequence=received)

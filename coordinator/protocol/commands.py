@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...checkpoint_log.history import Checkpoint, keyed
 from ...schemas.acks import Command, CommandKind
 from ...schemas.checkpoints import CommandExecuted, JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
@@ -11,7 +12,6 @@ from ...schemas.status import CommandReply
 from . import retention
 from .after_commit import AnswerCommands, CommandOutcome, EndJob, ForgetDiscarded
 from .effects import CallRequest, Ending, Reply
-from .history import Checkpoint, keyed
 from .inputs import RequestAnswered
 from .state import JobState, SavepointRequest
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ...checkpoint_log.history import Keyed
 from ...schemas.acks import CoordinatorHeartbeat
 from ...schemas.events import EventsRecord
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
 from ...schemas.status import BatchPlanned, CommandReply
-from .history import Keyed
 from .stream import EventStream
 
 # ---- logs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...checkpoint_log.history import History
 from ...schemas.acks import AcksRecord, Hello, RunStarted
 from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.settings import JobSettings
 from .attempts import names_fit
-from .history import History
 
 
 def hellos_from(history: History) -> int:

@@ -7,13 +7,14 @@ judged when the record is read; what was read before a failure is handed over ah
 
 from __future__ import annotations
 
+from ...checkpoint_log.history import Checkpoint
+from ...checkpoint_log.inbox_range import belongs_to_range
 from ...schemas.acks import AcksRecord, OperatorEventFrame
 from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import UnreadableRecord
-from ...schemas.frames import pack, unpack
+from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from .effects import CallComplete, CallEvents, Ending, ReadAcks
-from .history import Checkpoint
 from .state import Delivery, HandingOver, Inherited, JobState, Slot, SlotPhase
 
 
@@ -91,30 +92,6 @@ def bytes_of(events: InboxEvents) -> int:
 # ---- the inbox range: sent before the checkpoint that is restored, received after its cut (section 8)
 
 
-def belongs_to_range(restored: Checkpoint, offset: int, frame: OperatorEventFrame) -> InboxEvents | None:
-    """The part of ``frame`` that the restored checkpoint owes its coordinator, None where there is none ◆.
-
-    That is: read at or behind the operator's inbox position, from exactly the attempt and generation that
-    acknowledged, with sequences from the first one that had not been received up to the sent-sequence that its
-    acknowledgement names. A damaged frame holds none.
-    """
-    subtask = frame.sender.subtask_id
-    operator, snapshot = restored.operator(subtask.operator), restored.subtasks.get(subtask)
-    if operator is None or snapshot is None or offset < operator.inbox_position:
-        return None
-    sender = (frame.sender.attempt, frame.sender.epoch, frame.sender.generation)
-    if sender != (snapshot.attempt, snapshot.epoch, snapshot.generation):  # mutant: range-of-any-attempt
-        return None
-    if frame.sequence < snapshot.received_sequence:  # mutant: range-without-a-begin.below
-        return None
-    try:
-        unpack(frame.count, frame.lengths, frame.payload)
-    except UnreadableRecord:
-        return None  # counted as missing, if no other frame has its events
-    copy = InboxEvents(frame.belongs_to, frame.sequence, frame.count, frame.lengths, frame.payload)
-    return below(copy, snapshot.sent_sequence)
-
-
 def inherit(job: JobState, restored: Checkpoint, offset: int, frame: OperatorEventFrame) -> None:
     """Keeps what ``frame`` holds of the range, once and in order, until its subtask is ready; one that is gone never
     is, and its events are owed nevertheless ◆. An operator may be gone since: then nobody is there to take them."""
@@ -164,16 +141,6 @@ def _lost(job: JobState, restored: Checkpoint, subtask: SubtaskId, due: int) -> 
         f" Start from another checkpoint (--from-checkpoint N; penstock checkpoints {job.settings.name} lists them),"
         " or with --fresh"
     )
-
-
-def below(events: InboxEvents, sequence: int) -> InboxEvents | None:
-    """The events with a sequence below the given one. Their frame is whole."""
-    if events.sequence >= sequence:  # mutant: whole-inbox-range.beyond
-        return None
-    if events.sequence + events.count <= sequence:  # mutant: whole-inbox-range.contained
-        return events
-    kept = unpack(events.count, events.lengths, events.payload)[: sequence - events.sequence]
-    return InboxEvents(events.belongs_to, events.sequence, *pack(kept))
 
 
 def hand_inherited(job: JobState, subtask: SubtaskId) -> None:

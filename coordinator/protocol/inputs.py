@@ -7,33 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from ...checkpoint_log.history import Keyed
+from ...checkpoint_log.restorability import Offsets
 from ...schemas.acks import AcksRecord
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
+from ...schemas.settings import Restore
 from ...schemas.state import StateHandle
-from .history import Keyed
 from .stream import EventStream
-
-
-class Restore(StrEnum):
-    """Where a coordinator that starts takes up the job."""
-
-    LATEST = "latest"
-    """From the last completed checkpoint of the current line."""
-    FRESH = "fresh"
-    """From nothing; earlier checkpoints stay until the next one completes."""
-    CHECKPOINT = "checkpoint"
-    """From a named one that is still kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Offsets:
-    """What a partition holds: offsets [begin, end)."""
-
-    begin: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@
 
 from __future__ import annotations
 
+from ...checkpoint_log.history import keyed
 from ...schemas.checkpoints import JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
 from . import checkpoints, commands
 from .after_commit import EndJob
 from .effects import Drain, Ending
-from .history import keyed
 from .inputs import WorkLeft
 from .state import Draining, JobState, SlotPhase
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...checkpoint_log.history import Checkpoint, Keyed, Prepared, keyed
+from ...checkpoint_log.restorability import schemas_needed_by
 from ...schemas.acks import Hello
 from ...schemas.checkpoints import SchemaUsed, key_of, schema_key
 from ...schemas.compat import Incompatibility
 from ...schemas.errors import JobRefused
 from ...schemas.events import WriterSchema
-from ...schemas.ids import NO_ATTEMPT
 from ...schemas.user_schemas import JSON, Subject, problems
-from .history import Checkpoint, History, Keyed, Prepared, keyed
 from .state import JobState
 
 WAYS_OUT = (
@@ -25,28 +25,10 @@ WAYS_OUT = (
 )
 
 
-def needed_by(history: History, checkpoint: Checkpoint | Prepared) -> list[SchemaUsed]:
-    """Schemas under which something that a restore of this checkpoint reads may have been written."""
-    first, last = _epochs(checkpoint)
-    return [used for used in history.schemas.values() if used.first_epoch <= last and used.last_epoch >= first]
-
-
-def _epochs(checkpoint: Checkpoint | Prepared) -> tuple[int, int]:
-    """The first and the last in which something of it was written; between them states may have been dealt."""
-    epochs = {checkpoint.header.epoch}
-    for snapshot in checkpoint.subtasks.values():
-        if snapshot.attempt == NO_ATTEMPT:
-            continue  # it has come with a rescaling, and wrote nothing itself
-        epochs.add(snapshot.epoch)
-        epochs.update(segment.epoch for segment in snapshot.event_ranges)
-        epochs.update(segment.epoch for position in snapshot.data_positions for segment in position.segments)
-    return min(epochs), max(epochs)
-
-
 def check(job: JobState, checkpoint_id: int, checkpoint: Checkpoint | Prepared) -> None:
     """Raises JobRefused where today's schemas cannot read all that the checkpoint may hold."""
     told = []
-    for used in needed_by(job.history, checkpoint):
+    for used in schemas_needed_by(job.history, checkpoint):
         today = job.settings.schema_of(used.operator, used.subject)
         found = problems(today.text, used.schema) if today is not None else ()
         told += [f"{used.subject} of operator {used.operator}: {problem}" for problem in found]
@@ -69,7 +51,7 @@ def claimed(job: JobState, epoch: int) -> list[Keyed]:
             first = epoch if known is None else known.first_epoch
             today[key] = SchemaUsed(schema.operator, schema.subject, schema.text, first, epoch, run)
     kept: list[Checkpoint | Prepared] = [*job.history.checkpoints.values(), *job.history.prepared.values()]
-    needed = {key_of(used) for checkpoint in kept for used in needed_by(job.history, checkpoint)}
+    needed = {key_of(used) for checkpoint in kept for used in schemas_needed_by(job.history, checkpoint)}
     gone = [
         key
         for key, used in job.history.schemas.items()
@@ -113,7 +95,7 @@ def _between(job: JobState, theirs: SchemaUsed, today: str) -> Iterator[Incompat
     if theirs.subject == Subject.EVENTS:
         yield from problems(theirs.schema, today)
     restored = job.history.last
-    for used in [] if restored is None else needed_by(job.history, restored):
+    for used in [] if restored is None else schemas_needed_by(job.history, restored):
         if (used.operator, used.subject) == (theirs.operator, theirs.subject):
             yield from problems(theirs.schema, used.schema)
 

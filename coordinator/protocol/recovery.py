@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from ...checkpoint_log.history import Checkpoint, History, Keyed, keyed
+from ...checkpoint_log.restorability import Available, missing
 from ...schemas.acks import (
     AcksRecord,
     BatchCommitted,
@@ -21,15 +23,13 @@ from ...schemas.errors import JobHasFinished, JobRefused
 from ...schemas.events import Reset
 from ...schemas.graph import InputSettings, Partitioning
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
-from ...schemas.settings import OperatorSettings
+from ...schemas.settings import OperatorSettings, Restore
 from ...schemas.state import OPEN_END, Sender
 from . import attempts, batches, commands, inbox, payload_schemas, rescaling, stops
 from .after_commit import BeginEpoch, RunEpoch
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, Ending, ReadAcks
-from .history import Checkpoint, History, Keyed, keyed
-from .inputs import Begin, Committed, Redistributed, Reread, Restore
-from .positions import Available, missing
+from .inputs import Begin, Committed, Redistributed, Reread
 from .registry import UndoneAttempt, WaitingHello
 from .state import Epoch, Inherited, JobState, Phase, Slot, SlotPhase
 

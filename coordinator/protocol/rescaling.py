@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...checkpoint_log.history import Checkpoint, Keyed, keyed
 from ...schemas.checkpoints import CheckpointCompleted, OperatorSnapshot, SubtaskSnapshot
 from ...schemas.errors import JobRefused
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
@@ -17,7 +18,6 @@ from ...schemas.settings import OperatorSettings, Rescale
 from ...schemas.state import OPEN_END, ChannelPosition, StateHandle
 from .checkpoints import IDS_RESERVED
 from .effects import Redistribute, StatesToDeal
-from .history import Checkpoint, Keyed, keyed
 from .parts import in_parts
 from .state import JobState
 

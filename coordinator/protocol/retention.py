@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...checkpoint_log.history import Checkpoint, History
 from ...schemas.graph import DataPartition
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import OPEN_END
 from .effects import DeleteStates, Truncate
-from .history import Checkpoint, History
 from .state import JobState
 
 REPLAY_STEPS = 10

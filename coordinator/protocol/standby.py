@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from ...schemas.status import JobStatus
+from ...schemas.status import AT_WORK, ENDED, JobStatus
 
 STOPPED_S = 2.5
 """Looks that lie further apart say that the standby itself was stopped: what it did not hear then is no silence."""
-AT_WORK = ("starting", "running", "failing-over")
-ENDED = ("finished", "stopped", "failed")
 
 
 class Verdict(StrEnum):

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from ...checkpoint_log.history import Checkpoint, History, Keyed
 from ...schemas.acks import BatchCommitted, BatchEvents, BatchWanted, Command, Hello
 from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import CoordinatorClosed
@@ -22,7 +23,6 @@ from ...schemas.versions import CURRENT, Versions
 from .after_commit import AfterCommit, CommandOutcome, Committing
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
 from .gateway import Gateway
-from .history import Checkpoint, History, Keyed
 from .log_clock import LogClock
 from .pending import Pending
 from .query_state import NO_BATCH, BatchBegin, QueryState, Rereading

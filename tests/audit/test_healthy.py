@@ -10,7 +10,7 @@ import pytest
 from penstock.audit import Report
 from penstock.audit.checkpoint_log import CheckpointLogCheck
 from penstock.audit.report import Place
-from penstock.coordinator.protocol.history import History
+from penstock.checkpoint_log.history import History
 from penstock.schemas.acks import CheckpointAck, OperatorEventFrame
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,

@@ -10,9 +10,9 @@ from penstock import Job
 from penstock.audit import Kind, audit
 from penstock.audit.report import FINDINGS_MAX, TOLD_MAX, Place, Report
 from penstock.coordinator.client import JobClient
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import truncation
 from penstock.schemas.errors import JobRefused, NotAuthorized, TransportError
+from penstock.schemas.settings import Restore
 from penstock.testing import Faults
 from penstock.transport import MemoryBroker, MemoryTransport, Partition
 from penstock.transport.ports import Inspection, LogRecord, TopicInfo

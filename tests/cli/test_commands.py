@@ -12,7 +12,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.cli.exits import Exit
 from penstock.cli.starting import restore_options
 from penstock.coordinator.metrics import MetricsServer
-from penstock.coordinator.protocol.inputs import Restore
+from penstock.schemas.settings import Restore
 from penstock.schemas.topics import TopicNames, TopicSpec
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport

@@ -10,9 +10,9 @@ import pytest
 
 import penstock
 from penstock.broker import EmbeddedBroker
+from penstock.checkpoint_log.history import History, keyed
 from penstock.cli.compat import Verdict, verdicts
 from penstock.cli.exits import Exit
-from penstock.coordinator.protocol.history import History, keyed
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart, EpochClaimed, SchemaUsed, SubtaskSnapshot
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.user_schemas import Subject, UserSchema, text_of

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.checkpoint_log.history import Keyed, keyed
 from penstock.cli.doctor import ADVICE, MISSING, OK, Finding, job_topics
-from penstock.coordinator.protocol.history import Keyed, keyed
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, InputSnapshot, OperatorSnapshot
 from penstock.schemas.codec import encode
 from penstock.schemas.graph import InputSettings, Partitioning

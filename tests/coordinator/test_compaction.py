@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
+from penstock.checkpoint_log.history import History, Keyed, keyed
 from penstock.coordinator.opening import read_log
-from penstock.coordinator.protocol.history import History, Keyed, keyed
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,

@@ -6,10 +6,10 @@ import pytest
 
 from penstock.coordinator.opening import require_topics
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.schemas.errors import ConfigurationError, JobRefused
 from penstock.schemas.plan import Role
+from penstock.schemas.settings import Restore
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 

@@ -9,10 +9,10 @@ import pytest
 
 import penstock
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.recorded.fork import fork
 from penstock.recorded.job import RecordedJob
 from penstock.schemas.errors import JobRefused
+from penstock.schemas.settings import Restore
 from penstock.testing import LocalJob
 from penstock.transport.ports import Transport
 

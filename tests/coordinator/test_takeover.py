@@ -10,7 +10,6 @@ import pytest
 from penstock.coordinator.opening import check_may_start
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
 from penstock.schemas.acks import CoordinatorHeartbeat
@@ -24,6 +23,7 @@ from penstock.schemas.checkpoints import (
 )
 from penstock.schemas.codec import MARKER, decode, encode
 from penstock.schemas.errors import CoordinatorClosed, JobHasFinished, JobRefused, PositionUnavailable
+from penstock.schemas.settings import Restore
 from penstock.schemas.status import JobStatus
 from penstock.testing.local import LocalJob
 from penstock.testing.transport import FaultyFencedLog

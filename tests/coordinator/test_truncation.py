@@ -11,12 +11,11 @@ import penstock
 from penstock.coordinator import truncation
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import Truncate
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import REPLAY_STEPS
 from penstock.coordinator.truncation import EVERY_S, STATUS_EVERY_S, STATUS_KEPT, Truncation
 from penstock.schemas.errors import BrokerUnreachable, TopicMissing
 from penstock.schemas.ids import SubtaskId
-from penstock.schemas.settings import JobSettings, OperatorSettings
+from penstock.schemas.settings import JobSettings, OperatorSettings, Restore
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition

@@ -19,9 +19,9 @@ from penstock import CheckpointResult, CheckpointSettings, EventFuture, Gateway,
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.schemas.events import EventFrame
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import Restore
 from penstock.schemas.status import JobStatus
 from penstock.spark_integration import local_session, run
 from penstock.testing import Faults, LocalJob

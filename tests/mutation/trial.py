@@ -36,6 +36,7 @@ _LOOK_S = 0.2
 """How often deadlines are looked at."""
 
 _TESTS = {
+    "checkpoint_log": ("tests/coordinator/protocol",),
     "coordinator/protocol": ("tests/coordinator/protocol",),
     "subtask_client/protocol": ("tests/subtask_client",),
 }

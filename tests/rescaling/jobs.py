@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import CheckpointSettings, Context, Idle, Job, OperatorCoordinator, Progress, RestartStrategy, Subtask
-from penstock.coordinator.protocol.history import Checkpoint
+from penstock.checkpoint_log.history import Checkpoint
 from penstock.schemas.errors import StateError
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint_log.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol import inbox
-from penstock.coordinator.protocol.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol.state import Phase, SlotPhase
 from penstock.schemas.acks import CommandKind, OperatorEventFrame
 from penstock.schemas.checkpoints import (

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint_log.history import History, Keyed
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, ended, inputs
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.history import History, Keyed
 from penstock.coordinator.protocol.invariants import check_invariants
 from penstock.coordinator.protocol.retention import truncation
 from penstock.coordinator.protocol.state import Phase
@@ -26,6 +27,7 @@ from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRef
 from penstock.schemas.events import EventFrame, Reset, Start
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import Restore
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.status import BatchPlanned
 from penstock.schemas.user_codec import JsonCodec
@@ -135,13 +137,13 @@ class CoordinatorProcess:
         begin = inputs.Begin(
             log,
             {name: info.topic_id for name, info in world.transport.describe_topics(names).items()},
-            {s: inputs.Offsets(*offsets[p]) for s, p in partitions.items()},
-            inputs.Offsets(*offsets[world.acks]),
+            {s: Offsets(*offsets[p]) for s, p in partitions.items()},
+            Offsets(*offsets[world.acks]),
             world.now_ms(),
-            inputs.Restore.CHECKPOINT if older else inputs.Restore.LATEST,
+            Restore.CHECKPOINT if older else Restore.LATEST,
             world.rng.choice(older) if older else -1,
             continues=world.config.dies_at_the_end > 0 or world.untold,
-            data={partition: inputs.Offsets(*offsets[at]) for partition, at in data.items()},
+            data={partition: Offsets(*offsets[at]) for partition, at in data.items()},
             partitions={
                 name: world.transport.describe_topics([topic])[topic].partitions
                 for name in settings.parallelism

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 
 REPOSITORY = Path(__file__).parents[2]
-CORES = ("coordinator/protocol", "subtask_client/protocol")
+CORES = ("checkpoint_log", "coordinator/protocol", "subtask_client/protocol")
 
 _MARKER = re.compile(r"# mutant: (.+)$")
 _OPERATOR = re.compile(r"(and|or|if|else|not in|in|is not|is|[-+*/%|&<>=!]+) +")

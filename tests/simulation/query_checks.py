@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.protocol.history import Checkpoint, Prepared
+from penstock.checkpoint_log.history import Checkpoint, Prepared
 from penstock.coordinator.protocol.state import Phase
 from penstock.schemas.codec import decode
 from penstock.schemas.events import EventFrame, TriggerCheckpoint

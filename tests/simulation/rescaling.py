@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from penstock.checkpoint_log.history import Checkpoint
 from penstock.coordinator.host import CoordinatorSpec
 from penstock.coordinator.protocol import effects, inputs
-from penstock.coordinator.protocol.history import Checkpoint
 from penstock.coordinator.redistribution import Redistribution
 from penstock.schemas.errors import StateError
 from penstock.schemas.frames import unpack

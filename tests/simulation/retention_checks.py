@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from penstock.coordinator.protocol.history import Checkpoint, History
+from penstock.checkpoint_log.history import Checkpoint, History
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.state import OPEN_END

@@ -18,17 +18,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from penstock.checkpoint_log.history import Keyed
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Call, Effect
-from penstock.coordinator.protocol.history import Keyed
 from penstock.coordinator.protocol.inputs import (
     AckRead,
     Begin,
     Committed,
     EndsSeen,
     Input,
-    Offsets,
     Redistributed,
     Reread,
     RereadEnd,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, Restore
+from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.coordinator.protocol.state import Phase
 from penstock.coordinator.status import job_status
 from penstock.schemas.acks import BatchCommitted, BatchEvents, BatchWanted
 from penstock.schemas.errors import JobRefused
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.status import BatchOutcome, BatchPlanned
 
 from .driver import LIFE, S1, Script, job_settings

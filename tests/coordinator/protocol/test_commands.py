@@ -6,10 +6,11 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.commands import WAITING_MAX
-from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, Restore, StateFailed
+from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, StateFailed
 from penstock.schemas.acks import Command, CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
 from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
+from penstock.schemas.settings import Restore
 
 from .driver import INTERVAL, S0, S1, Script
 

@@ -7,14 +7,15 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.coordinator.protocol.state import SlotPhase
 from penstock.schemas.acks import RunStarted
 from penstock.schemas.checkpoints import CheckpointPart
 from penstock.schemas.codec import encode
 from penstock.schemas.graph import DataPartition, Partitioning
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import Restore
 from penstock.schemas.state import Segment
 
 from .data_jobs import (

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.graph import InputSettings, Partitioning
-from penstock.schemas.settings import JobSettings, OperatorSettings
+from penstock.schemas.settings import JobSettings, OperatorSettings, Restore
 
 from .data_jobs import (
     A0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.checkpoint_log.history import History
 from penstock.coordinator.protocol import ended
-from penstock.coordinator.protocol.history import History
 from penstock.schemas.acks import AcksRecord, CommandKind, Hello, RunStarted
 from penstock.schemas.checkpoints import JobFinished, JobOutcome, RunClaimed
 from penstock.schemas.ids import NO_CHECKPOINT

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from penstock.checkpoint_log.history import History, Keyed, keyed
 from penstock.coordinator.protocol.checkpoints import IDS_RESERVED
-from penstock.coordinator.protocol.history import History, Keyed, keyed
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
@@ -21,7 +20,7 @@ from penstock.schemas.checkpoints import (
 )
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.ids import NO_CHECKPOINT
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.state import StateHandle
 
 from .driver import Script

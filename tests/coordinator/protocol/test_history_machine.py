@@ -12,7 +12,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.coordinator.protocol.history import History, Keyed, keyed
+from penstock.checkpoint_log.history import History, Keyed, keyed
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,

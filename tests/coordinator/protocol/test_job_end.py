@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, Restore, WorkLeft
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, WorkLeft
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.checkpoints import JobFinished, JobOutcome, JobStopping
 from penstock.schemas.errors import TaskFinished
 from penstock.schemas.events import Start, Stop
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 
 from .driver import S0, S1, Script, names
 

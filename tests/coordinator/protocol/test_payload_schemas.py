@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint_log.history import History
+from penstock.checkpoint_log.restorability import schemas_needed_by
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.history import History
-from penstock.coordinator.protocol.inputs import Restore
-from penstock.coordinator.protocol.payload_schemas import needed_by
 from penstock.schemas.acks import RunStarted, SchemaDigest
 from penstock.schemas.checkpoints import SchemaUsed
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Start, Stop, Welcome, WriterSchema
 from penstock.schemas.graph import InputSettings, Partitioning
-from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale
+from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale, Restore
 from penstock.schemas.user_schemas import JSON, Subject, UserSchema, text_of
 from penstock.schemas.versions import CURRENT
 
@@ -154,7 +153,7 @@ def test_what_another_line_was_written_under_is_not_asked_of_a_derived_checkpoin
         script.restart(job_settings(rescaled[1], **written(OTHER)), instance=instance)
     derived = script.job.history.last
     assert derived is not None and derived.header.rescaled_from >= 0
-    assert {used.schema for used in needed_by(script.job.history, derived)} == {OTHER}
+    assert {used.schema for used in schemas_needed_by(script.job.history, derived)} == {OTHER}
     assert ("events", V1) in recorded(script), "the savepoint still needs it"
 
 
@@ -170,7 +169,7 @@ def test_what_was_dealt_in_an_epoch_between_is_asked_of_a_checkpoint_that_is_der
     script.restart(job_settings(*layout(3, 3), **written(V1)), instance="third")
     derived = script.job.history.last
     assert derived is not None and derived.header.epoch == 3
-    assert {used.schema for used in needed_by(script.job.history, derived)} == {V1, V2}
+    assert {used.schema for used in schemas_needed_by(script.job.history, derived)} == {V1, V2}
 
 
 def test_a_savepoint_keeps_the_schema_it_was_written_under() -> None:

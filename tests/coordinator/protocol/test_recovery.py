@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, Restore
+from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised
 from penstock.schemas.acks import RunStarted
 from penstock.schemas.checkpoints import EpochClaimed, RunClaimed
 from penstock.schemas.events import FailoverPolicy, Reset, Start, Stop, Welcome
 from penstock.schemas.ids import NO_CHECKPOINT
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.state import StateHandle
 
 from .driver import S0, S1, Script, names

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.errors import JobHasFinished, JobRefused
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.state import Segment
 
 from .driver import S0, S1, Script

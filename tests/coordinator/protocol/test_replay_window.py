@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.checkpoint_log.history import History, Keyed, keyed
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.history import History, Keyed, keyed
-from penstock.coordinator.protocol.inputs import Restore
 from penstock.coordinator.protocol.retention import REPLAY_STEPS, beginnings, truncation, window_of
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
@@ -23,7 +22,7 @@ from penstock.schemas.checkpoints import (
 from penstock.schemas.errors import ConfigurationError
 from penstock.schemas.graph import DataPartition, InputSettings, Partitioning
 from penstock.schemas.ids import SubtaskId
-from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
+from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Restore
 from penstock.schemas.state import Segment
 
 from .driver import S0, S1, Script, channel, open_from

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoint_log.history import History
+from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Append, CallEvents, CallReset, Commit, Redistribute, Truncate
-from penstock.coordinator.protocol.history import History
-from penstock.coordinator.protocol.inputs import Offsets, Restore
 from penstock.schemas.acks import Hello, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, SubtaskSnapshot
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Reset, Start, Stop
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
-from penstock.schemas.settings import OperatorSettings, Rescale
+from penstock.schemas.settings import OperatorSettings, Rescale, Restore
 from penstock.schemas.state import OPEN_END, Segment, StateHandle
 
 from .data_jobs import A0, B0, RANGE, operator, started, unaligned

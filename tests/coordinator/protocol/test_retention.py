@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import AckRead, Restore
+from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.checkpoints import CheckpointCompleted
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.state import Segment
 
 from .driver import S0, S1, Script

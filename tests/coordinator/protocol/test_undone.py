@@ -8,12 +8,12 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.effects import Ending
-from penstock.coordinator.protocol.inputs import AppendFailed, CoordinatorRaised, Restore
+from penstock.coordinator.protocol.inputs import AppendFailed, CoordinatorRaised
 from penstock.coordinator.status import job_status
 from penstock.schemas.acks import FailureHint, Heartbeat, Hello, RunStarted
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.ids import SubtaskId
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.settings import OperatorSettings, Restore
 from penstock.schemas.status import SubtaskStatus
 
 from .driver import LAYOUT, S0, S1, Script

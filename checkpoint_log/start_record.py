@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...schemas.checkpoints import SubtaskSnapshot
-from ...schemas.events import FailoverPolicy, Start
-from ...schemas.ids import NO_CHECKPOINT, Generation
-from ...schemas.state import ChannelPosition
+from ..schemas.checkpoints import SubtaskSnapshot
+from ..schemas.events import FailoverPolicy, Start
+from ..schemas.ids import NO_CHECKPOINT, Generation
+from ..schemas.state import ChannelPosition
 
 
 def start_of(

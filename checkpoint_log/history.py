@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...schemas.checkpoints import (
+from ..schemas.checkpoints import (
     STOPPING_KEY,
     CheckpointCompleted,
     CheckpointLogRecord,
@@ -28,9 +28,9 @@ from ...schemas.checkpoints import (
     checkpoint_key,
     key_of,
 )
-from ...schemas.errors import JobRefused
-from ...schemas.ids import NO_CHECKPOINT, SubtaskId
-from ...schemas.state import StateHandle
+from ..schemas.errors import JobRefused
+from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from ..schemas.state import StateHandle
 
 Keyed = tuple[str, CheckpointLogRecord | None]
 """A record of the checkpoint log under its key; None is a tombstone."""

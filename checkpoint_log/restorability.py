@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ...schemas.graph import DataPartition
-from ...schemas.ids import SubtaskId
-from ...schemas.state import OPEN_END
-from ...schemas.topics import TopicNames
-from .history import Checkpoint
-from .inputs import Offsets
+from ..schemas.checkpoints import SchemaUsed
+from ..schemas.graph import DataPartition
+from ..schemas.ids import NO_ATTEMPT, SubtaskId
+from ..schemas.state import OPEN_END
+from ..schemas.topics import TopicNames
+from .history import Checkpoint, History, Prepared
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """What a partition holds: offsets [begin, end)."""
+
+    begin: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,3 +67,21 @@ def _needs(topics: TopicNames, checkpoint: Checkpoint, there: Available) -> Iter
                     yield _Need(where, max(segment.begin, data.begin), 0, data)
                 else:
                     yield _Need(where, segment.begin, segment.end, data)
+
+
+def schemas_needed_by(history: History, checkpoint: Checkpoint | Prepared) -> list[SchemaUsed]:
+    """Schemas under which something that a restore of this checkpoint reads may have been written."""
+    first, last = _epochs(checkpoint)
+    return [used for used in history.schemas.values() if used.first_epoch <= last and used.last_epoch >= first]
+
+
+def _epochs(checkpoint: Checkpoint | Prepared) -> tuple[int, int]:
+    """The first and the last in which something of it was written; between them states may have been dealt."""
+    epochs = {checkpoint.header.epoch}
+    for snapshot in checkpoint.subtasks.values():
+        if snapshot.attempt == NO_ATTEMPT:
+            continue  # it has come with a rescaling, and wrote nothing itself
+        epochs.add(snapshot.epoch)
+        epochs.update(segment.epoch for segment in snapshot.event_ranges)
+        epochs.update(segment.epoch for position in snapshot.data_positions for segment in position.segments)
+    return min(epochs), max(epochs)
