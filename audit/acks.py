@@ -23,8 +23,8 @@ from ..schemas.frames import unpack
 from ..schemas.ids import NO_ATTEMPT, SubtaskId
 from ..schemas.state import Sender
 from .batches import BatchesCheck
-from .describing import told
-from .facts import KnownCheckpoint, LogFacts, digest_of
+from .checkpoint_index import KnownCheckpoint, LogFacts, digest_of
+from .record_summary import told
 from .report import Extent, Kind, Place, Report
 
 _SHARED = (

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from ..schemas.acks import AcksRecord, BatchCommitted, BatchEventFrame, BatchEvents, BatchWanted
 from ..schemas.checkpoints import CheckpointCompleted
 from ..schemas.ids import SubtaskId
-from .describing import told
-from .facts import KnownCheckpoint, LogFacts
+from .checkpoint_index import KnownCheckpoint, LogFacts
+from .record_summary import told
 from .report import Extent, Kind, Place, Report
 
 

@@ -20,9 +20,9 @@ from ..schemas.checkpoints import (
     key_of,
 )
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from .checkpoint_index import EpochFacts, KnownCheckpoint, LogFacts, stripped
 from .derived import losses
-from .describing import told
-from .facts import EpochFacts, KnownCheckpoint, LogFacts, stripped
+from .record_summary import told
 from .report import Kind, Place, Report
 from .snapshots import check_ranges, check_savepoint_inbox
 

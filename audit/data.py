@@ -11,8 +11,8 @@ from ..schemas.errors import UnreadableRecord
 from ..schemas.frames import unpack
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.state import OPEN_END, ChannelPosition, Segment, Sender
-from .describing import told
-from .facts import KnownCheckpoint, LogFacts
+from .checkpoint_index import KnownCheckpoint, LogFacts
+from .record_summary import told
 from .report import Extent, Kind, Place, Report
 from .snapshots import sender_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..schemas.checkpoints import SubtaskSnapshot
-from .facts import KnownCheckpoint
+from .checkpoint_index import KnownCheckpoint
 
 Loss = tuple[str, str]
 """What was expected of the derived one, and what it says."""

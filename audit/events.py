@@ -23,8 +23,8 @@ from ..schemas.frames import unpack
 from ..schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 from ..schemas.state import Segment
 from .acks import Reported, Said
-from .describing import told
-from .facts import KnownCheckpoint, LogFacts
+from .checkpoint_index import KnownCheckpoint, LogFacts
+from .record_summary import told
 from .report import Extent, Kind, Place, Report
 from .starts import disagreements
 

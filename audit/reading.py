@@ -23,10 +23,10 @@ from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..transport.ports import LogRecord, OffsetRange, Partition, TopicInfo, Transport
 from ..transport.requirements import require_visible
 from .acks import AcksCheck
+from .checkpoint_index import LogFacts
 from .checkpoint_log import CheckpointLogCheck
 from .data import DataCheck
 from .events import EventsCheck
-from .facts import LogFacts
 from .report import Extent, Kind, Place, Report
 
 Progress = Callable[[str, int, int], None]

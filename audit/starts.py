@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..schemas.events import FailoverPolicy, Start
 from ..schemas.ids import SubtaskId
 from ..schemas.state import OPEN_END, ChannelPosition, Segment
-from .facts import KnownCheckpoint, digest_of
+from .checkpoint_index import KnownCheckpoint, digest_of
 
 Difference = tuple[str, str]
 """What was expected, and what the Start says."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.broker.folders import cache_folder
 from penstock.broker.ivy import download
-from penstock.broker.pins import Pin
+from penstock.broker.pinned_jars import Pin
 
 CONNECTOR = "4.2.0"
 PINS = (

@@ -9,10 +9,10 @@ from typing import Self
 
 from . import processes
 from .errors import BrokerStateError
-from .guard import GuardedProcess
 from .jars import Progress
 from .launch import Spawn, launch
 from .node import Node, java_environment
+from .parent_death import GuardedProcess
 from .ports import HOST
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from xml.sax.saxutils import quoteattr
 
 from .errors import JarsUnavailable
 from .java import find_java
-from .pins import Pin
+from .pinned_jars import Pin
 
 SETTINGS_VARIABLE = "PENSTOCK_IVY_SETTINGS"
 """Environment variable that names an Ivy settings file of the user's, for a mirror or a proxy."""

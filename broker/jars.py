@@ -17,7 +17,7 @@ from .atomic import replace_text
 from .errors import JarChecksumMismatch, JarsUnavailable
 from .folders import cache_folder
 from .locks import file_lock
-from .pins import KAFKA_VERSION, Pin, kafka_pins
+from .pinned_jars import KAFKA_VERSION, Pin, kafka_pins
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ import typer
 
 from .. import __version__
 from . import (
-    ask,
     audit,
     broker,
     compat,
@@ -23,11 +22,12 @@ from . import (
     doctor,
     events,
     fork,
+    job_commands,
     jobs,
-    look,
     plan,
     replay,
     run_job,
+    status_commands,
 )
 from .console import print_text
 from .demo import command as demo
@@ -48,18 +48,18 @@ app.command("run")(run_job.run)
 app.command("coordinator")(coordinator.coordinator)
 app.add_typer(broker.app, name="broker")
 app.command("jobs")(jobs.jobs)
-app.command("status")(look.status)
-app.command("checkpoints")(look.checkpoints)
+app.command("status")(status_commands.status)
+app.command("checkpoints")(status_commands.checkpoints)
 app.command("dashboard")(dashboard.dashboard)
 app.command("events")(events.events)
 app.command("replay")(replay.replay)
 app.command("audit")(audit.audit)
 app.command("fork")(fork.fork)
-app.command("stop")(ask.stop)
-app.command("savepoint")(ask.savepoint)
-app.command("discard")(ask.discard)
-app.command("request")(ask.request)
-app.command("purge")(ask.purge)
+app.command("stop")(job_commands.stop)
+app.command("savepoint")(job_commands.savepoint)
+app.command("discard")(job_commands.discard)
+app.command("request")(job_commands.request)
+app.command("purge")(job_commands.purge)
 app.command("plan")(plan.plan)
 app.command("compat")(compat.compat)
 app.command("doctor")(doctor.doctor)

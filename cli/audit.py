@@ -18,7 +18,7 @@ from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, connected
 from .console import Console
 from .exits import Exit, UsageError
-from .plain import plain
+from .to_json import plain
 
 LONG_LOG = 50_000
 """Records of a partition from which on its reading is shown."""

@@ -23,7 +23,7 @@ from .exits import Exit, UsageError
 from .job_file import load_job
 from .run_job import OptionalPrefix
 from .signals import interrupts_caught
-from .starting import (
+from .start_options import (
     FreshOption,
     FromCheckpointOption,
     FromSavepointOption,

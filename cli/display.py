@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from ..dashboard import words
+from ..dashboard import messages
 from ..schemas.status import JobStatus
 from .console import Console
-from .redrawn import Redrawn
+from .live_display import Redrawn
 
 LINE_EVERY_S = 2.0
 """So often a line is written, at most and where there is no terminal, while nothing but counters has changed."""
@@ -63,8 +63,8 @@ def subtask_table(status: JobStatus) -> Table:
 
 def waiting_lines(status: JobStatus) -> list[str]:
     """Name what every pending checkpoint waits for; or say that the job is idle."""
-    idle = words.idle(status)
-    return words.pending(status) + ([] if idle is None else [idle])
+    idle = messages.idle(status)
+    return messages.pending(status) + ([] if idle is None else [idle])
 
 
 def renderable(status: JobStatus, lines: list[str], progress: str = "") -> Group:

@@ -58,8 +58,8 @@ def _equals_first(line: str) -> bool:
 def spark_findings(settings: Mapping[str, str], subtasks: int | None) -> Iterator[tuple[str, str, str, str]]:
     """check, state, found and remedy of each rule."""
     # Spark's packages take long to load, and only this needs them.
-    from ..spark_integration.advice import examine
-    from ..spark_integration.checks import SessionFacts
+    from ..spark_integration.session_checks import SessionFacts
+    from ..spark_integration.settings_check import examine
 
     facts = SessionFacts(settings.get("spark.master", "local[*]"), settings, os.cpu_count() or 1, list)
     try:

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ..recorded import positions
+from ..recorded import start_position
 from ..recorded.exported import checkpoint_line, record_line, schema_line
+from ..recorded.formatting import HEADER, Decode, events_of, kind_of, line_of, numbers_of
 from ..recorded.job import RecordedJob
-from ..recorded.positions import Begins
 from ..recorded.reading import Gone, LogReading, Recorded
 from ..recorded.selection import GROUPS, Selection, kinds_named
-from ..recorded.showing import HEADER, Decode, events_of, kind_of, line_of, numbers_of
+from ..recorded.start_position import Begins
 from ..schemas.checkpoints import SchemaUsed
 from ..schemas.errors import JobRefused, UnreadableRecord
 from ..schemas.topics import DEFAULT_PREFIX
@@ -25,7 +25,7 @@ from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, 
 from .console import Console, json_text, print_text
 from .exits import UsageError
 from .job_file import load_job
-from .plain import plain, text_of
+from .to_json import plain, text_of
 
 OperatorArgument = Annotated[str, typer.Argument(metavar="OPERATOR", help="The operator.")]
 JobFileOption = Annotated[
@@ -148,7 +148,7 @@ def _begins(
             checkpoint = job.checkpoint(from_checkpoint)
         except JobRefused as error:
             raise UsageError(str(error)) from None
-        begins = positions.from_checkpoint(job, checkpoint, subtasks, selection.wants_acks)
+        begins = start_position.from_checkpoint(job, checkpoint, subtasks, selection.wants_acks)
         return begins if selection.wants_events else _only(begins, job.acks)
     if from_offset is not None:
         if len(subtasks) != 1:
@@ -156,13 +156,13 @@ def _begins(
                 f"--from-offset is an offset of one subtask's events, and {selection.operator} has {len(subtasks)}: say"
                 " which with --subtask I"
             )
-        begins = positions.from_offset(job, job.events(subtasks[0]), from_offset, selection.wants_acks)
+        begins = start_position.from_offset(job, job.events(subtasks[0]), from_offset, selection.wants_acks)
         return begins if selection.wants_events else _only(begins, job.acks)
     partitions = [job.events(s) for s in subtasks] if selection.wants_events else []
     partitions += [job.acks] if selection.wants_acks else []
     if from_time is not None:
-        return positions.from_time(job, partitions, positions.time_ms(from_time, int(time.time() * 1000)))
-    return positions.from_the_beginning(job, partitions)
+        return start_position.from_time(job, partitions, start_position.time_ms(from_time, int(time.time() * 1000)))
+    return start_position.from_the_beginning(job, partitions)
 
 
 def _only(begins: Begins, partition: Partition) -> Begins:

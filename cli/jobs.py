@@ -14,8 +14,8 @@ from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected
 from .console import Console
-from .look import ago, state_of, told
-from .plain import plain
+from .status_commands import ago, state_of, told
+from .to_json import plain
 
 _UNKNOWN = (
     "what the topics take on disk is not known: brokers behind TLS or SASL are not asked, nor tell everybody"

@@ -13,7 +13,7 @@ from .connect import BrokerOption, JsonOption, checked_address
 from .console import Console
 from .job_file import load_job
 from .run_job import OptionalPrefix
-from .starting import JobFileArgument, NameOption, named
+from .start_options import JobFileArgument, NameOption, named
 
 BROKER_SHOWN = "BROKER:9092"
 USER_SHOWN = "USER"

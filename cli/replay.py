@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from ..recorded.dry_run import DryRun, Judged, Restore, Restored, Verdict, policy_in, restored
+from ..recorded.formatting import Decode, clock, details, kind_of, numbers_of, sequence_text
 from ..recorded.job import RecordedJob
 from ..recorded.reading import Gone, LogReading, Recorded
-from ..recorded.showing import Decode, clock, details, kind_of, numbers_of, sequence_text
 from ..schemas.errors import JobRefused
 from ..schemas.events import FailoverPolicy
 from ..schemas.ids import SubtaskId
@@ -22,7 +22,7 @@ from .console import Console, json_text, print_text
 from .events import JobFileOption, OperatorArgument, decoding, json_of, opened
 from .exits import Exit, UsageError
 from .job_file import load_job
-from .plain import plain
+from .to_json import plain
 
 HEADER = f"{'offset':>8} {'time':<23} {'epoch':>5} {'attempt':>7}  {'kind':<20} {'sequence':<10} {'verdict':<8} why"
 

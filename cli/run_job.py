@@ -18,8 +18,7 @@ from .console import Console
 from .dashboard import DashboardPortOption, dashboard_served
 from .display import Display
 from .job_file import load_job
-from .plain import plain
-from .starting import (
+from .start_options import (
     FreshOption,
     FromCheckpointOption,
     FromSavepointOption,
@@ -31,6 +30,7 @@ from .starting import (
     require_one_start,
     restore_options,
 )
+from .to_json import plain
 
 OptionalPrefix = Annotated[
     str | None, typer.Option("--prefix", envvar="PENSTOCK_PREFIX", help="What its topics begin with; else the file's.")
@@ -72,7 +72,7 @@ def run(
     console.say(f"starting Spark with {slots} task slots; Kafka at {where.bootstrap}")
 
     from .. import spark_integration  # loads pyspark, after everything that can be refused without it
-    from .watching import Running, follow, spark_session
+    from .run_display import Running, follow, spark_session
 
     running = Running()
     with (

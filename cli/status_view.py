@@ -11,10 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ..dashboard.lines import first_line, happened, whom
+from ..dashboard.messages import STEPS, duration, size, waiting
 from ..dashboard.model import Bar, CheckpointView, Kind, View
-from ..dashboard.words import STEPS, duration, size, waiting
 from .console import Console
-from .redrawn import Redrawn
+from .live_display import Redrawn
 
 LINE_EVERY_S = 10.0
 """Where there is no terminal, rates are told so often, at most, while nothing else happens."""

@@ -20,7 +20,7 @@ from ..transport.ports import LogRecord, Partition, Transport
 from ..transport.requirements import require_visible
 from . import restorable
 from .following import StatusFollower
-from .opening import read_log
+from .preflight import read_log
 
 LISTEN_S = 3.0
 """A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""

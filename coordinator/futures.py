@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 
 from ..schemas.errors import EventNotHandled
-from .load import Load
+from .in_flight_bytes import Load
 from .protocol.stream import EventStream
 
 _log = logging.getLogger(__name__)

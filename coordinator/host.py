@@ -19,9 +19,9 @@ from ..schemas.errors import (
     UnreadableRecord,
 )
 from ..schemas.ids import SubtaskId
+from ..schemas.sanitize import LastError, told
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
-from ..schemas.texts import LastError, told
 from ..schemas.user_codec import BytesCodec, Codec
 from .api import EventContext, OperatorCoordinator
 from .context import HostContext, HostMetrics
@@ -29,9 +29,9 @@ from .futures import EventFuture, Ledger
 from .mailbox import Mailbox
 from .protocol import effects, inputs
 from .protocol.stream import EventStream
-from .redistribution import RescaleFunction
+from .state_redistribution import RescaleFunction
+from .thread_pool import Workers
 from .timers import Timer, Timers
-from .workers import Workers
 
 _log = logging.getLogger(__name__)
 

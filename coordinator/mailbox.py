@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from .futures import Ledger
-from .load import Load
+from .in_flight_bytes import Load
 from .protocol.inputs import Input, Sent
 
 Item = Input | Callable[[], None]

@@ -33,33 +33,33 @@ from ..schemas.errors import (
 from ..schemas.events import EventFrame, EventsRecord, Start, Stop
 from ..schemas.ids import SubtaskId
 from ..schemas.plan import Role
+from ..schemas.sanitize import told
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import JobStatus
-from ..schemas.texts import told
 from ..transport.ports import Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
-from . import acks_reader, opening
+from . import acks_reader, preflight
 from .acks_reader import AcksReader
-from .ending import tell_to_leave, untold
+from .best_effort_writer import SideWriter
 from .host import CoordinatorSpec, OperatorHost, close_all
-from .logs import Logs
+from .incarnation import OtherLives
+from .late_stops_writer import tell_to_leave, untold
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions, CoordinatorOutcome
-from .other_lives import OtherLives
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Ending
-from .protocol.room import RECORD_HEADROOM
+from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
-from .redistribution import Redistribution
-from .side_writer import SideWriter
 from .state_owner import StateOwner, claim_states
-from .states import collect_orphans, load_state
+from .state_redistribution import Redistribution
 from .status import encoded, job_status
+from .stored_states import collect_orphans, load_state
+from .thread_pool import Workers, logged
 from .timers import Timers
 from .truncation import Truncation
-from .workers import Workers, logged
+from .writers import Logs
 
 _log = logging.getLogger(__name__)
 
@@ -102,12 +102,12 @@ class CoordinatorRuntime:
         self._status_at = 0.0
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(logged, work))
-        self._other_lives = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
+        self._incarnation = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
-        self._before: opening.Seen | None = None
-        self._event_partitions = opening.event_partitions(settings)
+        self._before: preflight.Seen | None = None
+        self._event_partitions = preflight.event_partitions(settings)
         self._encoded_last: tuple[EventsRecord | None, bytes] = None, b""
-        self._data_partitions = opening.data_partitions(settings)
+        self._data_partitions = preflight.data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
         self._perform_log = _log.getChild(settings.name)
@@ -136,7 +136,7 @@ class CoordinatorRuntime:
 
     def _position_gone(self, gone: PositionUnavailable) -> CoordinatorOutcome:
         """The acks topic was truncated past this instance: by a successor, whose claim then stands in the log."""
-        log = opening.read_log(
+        log = preflight.read_log(
             self.settings.name, self._transport, Partition(self._topics.checkpoints, 0), self.options.deadline_s
         )
         if History.of(log).epoch == self._core.job.history.epoch:
@@ -191,11 +191,11 @@ class CoordinatorRuntime:
         self._before = before.seen
 
     @property
-    def seen(self) -> opening.Seen | None:
+    def seen(self) -> preflight.Seen | None:
         """What this host knows of the job's epochs; None where none of its instances has come that far."""
         job = self._core.job
         log_id = job.history.topic_ids.get(self._topics.checkpoints, "")
-        return self._before if job.phase is Phase.NEW else opening.Seen(job.history.epoch, self.instance, log_id)
+        return self._before if job.phase is Phase.NEW else preflight.Seen(job.history.epoch, self.instance, log_id)
 
     @property
     def began(self) -> bool:
@@ -220,7 +220,7 @@ class CoordinatorRuntime:
     def _feed(self, event: inputs.Input) -> None:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
         if isinstance(event, inputs.AckRead):
-            event = self._other_lives.without(event, self._core.job.history.epoch)
+            event = self._incarnation.without(event, self._core.job.history.epoch)
         self._decide(event)
         while self._raised and self._outcome is None:
             self._decide(self._raised.popleft())
@@ -239,21 +239,21 @@ class CoordinatorRuntime:
     def _start(self) -> None:
         settings, deadline_s = self.settings, self.options.deadline_s
         restore, must_exist = (self.options.restore, self.options.restore_checkpoint), self.options.must_exist
-        opening.require_topics(settings, self._transport, [Role.COORDINATOR], deadline_s, *restore, must_exist)
+        preflight.require_topics(settings, self._transport, [Role.COORDINATOR], deadline_s, *restore, must_exist)
         if not self.options.continues:  # a start that will be refused must not fence the coordinator that is at work
             with suppress(JobHasFinished):  # found again behind the claim, where it can be told to all
-                opening.check_may_start(settings, self._transport, *restore, self._specs)
+                preflight.check_may_start(settings, self._transport, *restore, self._specs)
         if self._before is not None:
-            opening.require_no_successor(settings, self._transport, self._before, deadline_s)
+            preflight.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         options = self.options
         self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
-        begin = opening.read_begin(
+        begin = preflight.read_begin(
             settings, self._transport, *restore, continues=options.continues, timeout_s=deadline_s
         )
         self._truncation.begin(begin.topic_ids)
-        opening.learn_schemas(self._specs, begin)
+        preflight.learn_schemas(self._specs, begin)
         for operator in settings.operators:
             if operator.has_coordinator:
                 self._hosts[operator.name] = OperatorHost(
@@ -407,7 +407,7 @@ class CoordinatorRuntime:
         try:
             self._logs.checkpoints.commit([(key, None if r is None else encode(r)) for key, r in commit.records])
         except Fenced as fenced:
-            raise opening.judge_fenced(fenced, self.settings, self._transport, self.seen) from None
+            raise preflight.judge_fenced(fenced, self.settings, self._transport, self.seen) from None
         committed = inputs.Committed()
         if commit.looks_at_ends:
             wanted = [*self._event_partitions.values(), *self._data_partitions.values(), self._acks]

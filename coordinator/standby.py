@@ -1,8 +1,8 @@
 """A coordinator's host that waits for its turn: stands by, takes over, and stands by again when it has been fenced.
 
 Who takes over is elected among all hosts of this kind (:class:`penstock.transport.ports.Election`), and when is said by
-:class:`penstock.coordinator.protocol.standby.Watch`. Nothing relies on either being right: a coordinator begins by
-claiming an epoch, which fences the one before.
+:class:`~.protocol.takeover_policy.Watch`. Nothing relies on either being right: a coordinator begins by claiming an
+epoch, which fences the one before.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..schemas.status import AT_WORK, JobStatus
 from ..transport.ports import Election, Partition, Reader, Transport
 from .client import STATUS_LOOK_BACK
 from .host import CoordinatorSpec
-from .opening import check_may_start, require_topics
 from .options import CoordinatorOptions, CoordinatorOutcome
 from .outcome_thread import OutcomeThread
+from .preflight import check_may_start, require_topics
 from .protocol.effects import Ending
-from .protocol.standby import Verdict, Watch
+from .protocol.takeover_policy import Verdict, Watch
 from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
 

@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..coordinator.http_guard import is_cross_site, is_ours
-from . import words
+from . import messages
 from .feed import Feed
 
 STREAMS_MAX = 32
@@ -55,7 +55,7 @@ def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
         return Response(newest.text(), media_type="application/json")
 
     async def of_words(_: Request) -> Response:
-        return JSONResponse({"hints": words.HINTS, "steps": words.STEPS})
+        return JSONResponse({"hints": messages.HINTS, "steps": messages.STEPS})
 
     async def stream(_: Request) -> Response:
         if streams >= STREAMS_MAX:

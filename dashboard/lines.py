@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ..schemas.status import FailoverStatus
+from .messages import duration, size, waiting
 from .model import CheckpointView, View
-from .words import duration, size, waiting
 
 _HOW_LONG = re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b")
 

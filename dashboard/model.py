@@ -23,7 +23,7 @@ from ..schemas.status import (
     SubtaskTimes,
     SubtaskTotals,
 )
-from . import words
+from . import messages
 
 STALE_S = 5.0
 """A status this old is told as old: a coordinator writes one each second."""
@@ -254,7 +254,7 @@ def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
     return View(
         job=status.job,
         state=state,
-        says=words.state(state, sum(t.absent + t.waiting for t in totals)),
+        says=messages.state(state, sum(t.absent + t.waiting for t in totals)),
         cause=status.cause,
         instance=status.instance,
         run=status.run,
@@ -309,17 +309,17 @@ def _waits(status: JobStatus, state: str, age_s: float) -> Iterable[str]:
     if state in ENDED:
         return
     if state == "gone":
-        yield words.gone(age_s)
+        yield messages.gone(age_s)
     elif state not in AT_WORK:
-        yield words.followed(state)
+        yield messages.followed(state)
     elif state in ("starting", "failing-over"):
-        yield words.begins(state, status.last_completed)
+        yield messages.begins(state, status.last_completed)
     else:
         for operator in status.operators:
-            yield from words.missing(operator)
-        if (idle := words.idle(status)) is not None:
+            yield from messages.missing(operator)
+        if (idle := messages.idle(status)) is not None:
             yield idle
-    yield from words.pending(status, OPEN_BARS_AFTER_MS / 1000)
+    yield from messages.pending(status, OPEN_BARS_AFTER_MS / 1000)
 
 
 def _checkpoint(told: CheckpointStatus) -> CheckpointView:
@@ -332,9 +332,9 @@ def _checkpoint(told: CheckpointStatus) -> CheckpointView:
 
 
 def _bars(told: CheckpointStatus) -> Iterable[Bar]:
-    yield Bar("coordinator", tuple(_coordinators(told)), words.cut(told))
+    yield Bar("coordinator", tuple(_coordinators(told)), messages.cut(told))
     for times in told.subtasks[:BARS_MAX]:
-        yield Bar(f"{times.operator}/{times.subtask}", tuple(_steps(told, times)), words.steps(told, times))
+        yield Bar(f"{times.operator}/{times.subtask}", tuple(_steps(told, times)), messages.steps(told, times))
 
 
 def _coordinators(told: CheckpointStatus) -> Iterable[Segment]:

@@ -27,7 +27,7 @@ from penstock.broker import BrokerError, kafka_jars
 from penstock.broker.folders import cache_folder
 from penstock.broker.ivy import pyspark_jar
 from penstock.broker.locks import file_lock
-from penstock.broker.pins import KAFKA_VERSION
+from penstock.broker.pinned_jars import KAFKA_VERSION
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent

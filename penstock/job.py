@@ -9,7 +9,7 @@ from typing import Any
 
 from .coordinator.api import OperatorCoordinator
 from .coordinator.host import CoordinatorSpec
-from .coordinator.redistribution import RescaleFunction
+from .coordinator.state_redistribution import RescaleFunction
 from .schemas.errors import ConfigurationError
 from .schemas.events import FailoverPolicy
 from .schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX

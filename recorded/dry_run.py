@@ -25,10 +25,10 @@ from ..subtask_client.protocol.core import SubtaskCore
 from ..subtask_client.protocol.phases import Phase
 from ..subtask_client.protocol.reading import Dropped
 from ..transport.ports import OffsetRange, Partition
+from .checkpoint_part import Part, begin_behind, part_of
 from .job import ASK_TIMEOUT_S, RecordedJob
-from .parts import Part, begin_behind, part_of
-from .positions import needed_from
 from .reading import LogReading, Recorded
+from .start_position import needed_from
 
 _NONCE = "dry-run"
 

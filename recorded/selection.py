@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from ..schemas import acks, events
 from ..schemas.errors import ConfigurationError
+from .formatting import kind_of, numbers_of
 from .reading import Recorded
-from .showing import kind_of, numbers_of
 
 _EVENTS = {kind_of(cls) for cls in events.EventsRecord.__args__}
 _ACKS = {kind_of(cls) for cls in acks.AcksRecord.__args__}

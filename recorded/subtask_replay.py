@@ -21,12 +21,12 @@ from ..subtask_client.routing import Router
 from ..subtask_client.steps import Steps
 from ..transport.ports import Transport
 from ..transport.state_storage import StateStorage
+from .checkpoint_part import Part, begin_behind, part_of
 from .dry_run import DryRun, Judged, Restore, Restored, Verdict
 from .exported import Exported
 from .job import RecordedJob
-from .parts import Part, begin_behind, part_of
-from .positions import needed_from
 from .reading import Gone, LogReading, Recorded
+from .start_position import needed_from
 
 if TYPE_CHECKING:
     from ..job import Job, Operator

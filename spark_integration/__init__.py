@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from .runner import run
     from .session import local_session
     from .streaming.foreach_batch import Batch, exactly_once
-    from .streaming.handle import QueryHandle
     from .streaming.query import register_source, stream
+    from .streaming.query_handle import QueryHandle
 
 __all__ = [
     "Batch",
@@ -49,7 +49,7 @@ _HOMES = {
     "DataFrameInput": "dataframe_input",
     "JobHandle": "handle",
     "JobResult": "results",
-    "QueryHandle": "streaming.handle",
+    "QueryHandle": "streaming.query_handle",
     "exactly_once": "streaming.foreach_batch",
     "local_session": "session",
     "read_results": "result_files",

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from pyspark import SparkContext, SparkFiles
 
 from ..coordinator.client import JobClient
-from ..coordinator.opening import check_may_start, require_topics
 from ..coordinator.options import CoordinatorOptions
+from ..coordinator.preflight import check_may_start, require_topics
 from ..coordinator.service import CoordinatorService, instances_of
 from ..job import Job
 from ..schemas.errors import ConfigurationError
@@ -21,9 +21,9 @@ from ..schemas.plan import Role
 from ..transport.kafka import KafkaConfig, KafkaTransport
 from ..transport.ports import Transport
 from ..transport.requirements import require
-from .checks import check_session, classic_context, facts_of
 from .dataframe_input import DataFrameInput, PreparedInputs, prepare
 from .handle import JobHandle
+from .session_checks import check_session, classic_context, facts_of
 from .spark_job import SparkJob
 from .supervisor import RunParts, Supervisor
 from .task import TaskPlan

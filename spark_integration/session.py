@@ -16,7 +16,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from ..schemas.errors import ConfigurationError
-from .checks import FAILURES_ADVISED
+from .session_checks import FAILURES_ADVISED
 
 _log = logging.getLogger(__name__)
 

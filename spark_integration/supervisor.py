@@ -30,12 +30,12 @@ from ..schemas.settings import JobSettings
 from ..schemas.status import JobStatus
 from ..transport.ports import Partition, Transport, Writer
 from . import listener
-from .late_hellos import LateHellos
 from .listener import TaskEnded
 from .results import JobResult, RunEnding
 from .rows import InputChanged
 from .spark_job import SparkJob
 from .task import TaskCannotBegin, TaskName
+from .unanswered_hellos import LateHellos
 
 _log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from ..schemas.acks import SchemaDigest
 from ..schemas.errors import ConfigurationError, PenstockError, StateError, SubtaskError, UnreadableRecord
 from ..schemas.events import Start
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
+from ..schemas.sanitize import recordable, told
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
-from ..schemas.texts import recordable, told
 from ..schemas.user_codec import BytesCodec, Codec, CodecSpec, codec_for, learn, recorded_as
 from ..schemas.user_schemas import JSON, Subject, digest_of
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask

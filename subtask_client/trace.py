@@ -12,7 +12,7 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-from ..schemas.texts import LastError
+from ..schemas.sanitize import LastError
 from .protocol import effects as do
 from .protocol import inputs as on
 from .protocol.core import SubtaskCore

@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from ..schemas.sanitize import told
 from ..schemas.state import checksum_of
-from ..schemas.texts import told
 from .protocol.inputs import StateRefused, StateStored
 
 logger = logging.getLogger("penstock.subtask")

@@ -14,8 +14,8 @@ from dataclasses import replace
 from types import TracebackType
 
 from ..coordinator.client import JobClient
-from ..coordinator.opening import check_may_start, require_history
 from ..coordinator.options import CoordinatorOptions, CoordinatorOutcome
+from ..coordinator.preflight import check_may_start, require_history
 from ..coordinator.service import CoordinatorService
 from ..job import Job
 from ..schemas.errors import JobFailed

@@ -24,7 +24,7 @@ from .kafka_client import KafkaConfig, OwnProcess
 from .kafka_reader import KafkaReader
 from .kafka_writer import KafkaWriter, tell
 from .ports import LogRecord, OffsetRange, OnOutcome, Partition, Reader, Writer, checked_positions
-from .together import Together
+from .request_coalescing import Together
 
 T = TypeVar("T")
 

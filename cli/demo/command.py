@@ -31,12 +31,12 @@ from ..dashboard import DashboardPortOption, dashboard_served
 from ..display import Display
 from ..exits import Exit
 from ..signals import interrupts_caught
-from ..starting import metrics_served
+from ..start_options import metrics_served
 from .faults import Fault, Injector
 from .job import OPERATOR, demo_job
 from .report import Result, read_result
 from .setup import Work, set_up
-from .telling import Outcome, tell
+from .summary import Outcome, tell
 
 STATUS_EVERY_S = 0.2
 STOP_TIMEOUT_S = 10.0
@@ -157,7 +157,7 @@ class _Run:
 
     def on(self, where: Connection, console: Console) -> Outcome:
         from ... import spark_integration  # loads pyspark
-        from ..watching import Running, follow, spark_session
+        from ..run_display import Running, follow, spark_session
 
         work = self.work
         job = demo_job(

@@ -32,7 +32,7 @@ from ...schemas.settings import CheckpointSettings, RestartStrategy
 from ...subtask_client.api import Context, Finished, Idle, PollResult, Progress, Subtask
 from .cells import EXACT
 from .inputs import Question, Split
-from .reading import SplitReader
+from .split_reader import SplitReader
 
 OPERATOR = "adders"
 AHEAD = 16

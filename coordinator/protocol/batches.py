@@ -34,9 +34,9 @@ from .after_commit import AnswerQuery, AwaitDecision, BeginQueryAnew, CompleteBa
 from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
 from .gateway import Gateway
 from .inputs import EndsSeen
-from .parts import parts_of
 from .pending import Pending, Step
 from .query_state import BatchBegin, Decision, Query, Rereading
+from .snapshot_parts import parts_of
 from .state import Attempt, JobState, Slot, SlotPhase
 from .stream import EventStream
 

@@ -22,8 +22,8 @@ from ...schemas.errors import TaskFinished
 from ...schemas.events import CheckpointAborted, TriggerCheckpoint
 from ...schemas.events import CheckpointCompleted as CompletedNotice
 from ...schemas.ids import SubtaskId
+from ...schemas.sanitize import recordable
 from ...schemas.state import StateHandle, state_location
-from ...schemas.texts import recordable
 from . import commands, inbox, retention, sending, stops
 from .after_commit import Complete, CompleteBatch, CompleteEarlierBatch, GoOn
 from .effects import (
@@ -37,8 +37,8 @@ from .effects import (
 )
 from .gateway import Gateway
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
-from .parts import parts_of
 from .pending import Pending, Step
+from .snapshot_parts import parts_of
 from .state import JobState, SavepointRequest, Slot, SlotPhase
 from .timeline import Over
 from .waiting import waits_for
@@ -161,7 +161,7 @@ def cut(job: JobState, done: StateCompleted) -> None:
 def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
     state = done.state
     inline = sum(h.size for h in pending.states.values() if h is not None and h.inline is not None)
-    room = min(job.settings.checkpoint.inline_state_max, job.room.states_bytes - inline)  # they share one record
+    room = min(job.settings.checkpoint.inline_state_max, job.limits.states_bytes - inline)  # they share one record
     if state is None or len(state) <= room:
         pending.states[done.operator] = None if state is None else StateHandle(len(state), inline=state)
         return

@@ -95,8 +95,8 @@ from .inputs import (
 from .log_clock import LogClock
 from .pending import Step
 from .query_state import Rereading
+from .record_limits import record_limits
 from .restarts import RestartBudget
-from .room import room_in
 from .state import HandingOver, JobState, Phase, Slot, SlotPhase
 
 
@@ -111,7 +111,7 @@ class CoordinatorCore:
         versions: Versions = CURRENT,
     ) -> None:
         budget, clock = RestartBudget(settings.restart), LogClock(settings.heartbeat_interval)
-        self.job = JobState(settings, instance, budget, clock, room_in(settings, record_bytes_max), versions)
+        self.job = JobState(settings, instance, budget, clock, record_limits(settings, record_bytes_max), versions)
 
     def handle(self, event: Input, now: float) -> list[Effect]:
         """What to do about ``event`` at monotonic second ``now``.

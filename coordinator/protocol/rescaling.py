@@ -18,7 +18,7 @@ from ...schemas.settings import OperatorSettings, Rescale
 from ...schemas.state import OPEN_END, ChannelPosition, StateHandle
 from .checkpoints import IDS_RESERVED
 from .effects import Redistribute, StatesToDeal
-from .parts import in_parts
+from .snapshot_parts import in_parts
 from .state import JobState
 
 States = Mapping[str, tuple[StateHandle | None, ...]]
@@ -65,7 +65,7 @@ def derived(job: JobState, restored: Checkpoint, dealt: States, acks_end: int) -
             mine = _over(restored, was, parallelism, dealt.get(name))
         snapshots[name] = [_without_channels(name, mine[index], set(sizes)) for index in sorted(mine)]
     n = job.history.reserved_through + 1
-    parts = list(in_parts(n, snapshots, job.room.part_bytes))
+    parts = list(in_parts(n, snapshots, job.limits.part_bytes))
     header = replace(
         restored.header,
         epoch=job.history.epoch + 1,

@@ -17,12 +17,12 @@ def send(job: JobState, stream: EventStream, events: list[bytes]) -> None:
         return
     slot = job.epoch.slots[stream.subtask]
     attempt = NO_ATTEMPT if slot.attempt is None else slot.attempt.id
-    frames = stream.accept(events, attempt, events_max=job.room.frame_events, bytes_max=job.room.frame_bytes)
+    frames = stream.accept(events, attempt, events_max=job.limits.frame_events, bytes_max=job.limits.frame_bytes)
     if slot.gateway.closed:  # mutant: appended-past-a-closed-gateway
         for frame in frames:
             slot.gateway.hold(frame)
             job.epoch.held_bytes[slot.subtask.operator] += len(frame.payload)
-        slot.gateway.join(job.room.merged_events, job.room.merged_bytes)
+        slot.gateway.join(job.limits.merged_events, job.limits.merged_bytes)
     else:
         append(job, slot, frames)
 
@@ -43,7 +43,7 @@ def append(job: JobState, slot: Slot, frames: list[EventFrame]) -> None:
 def open_gateway(job: JobState, slot: Slot, checkpoint_id: int) -> None:
     """Opens by id; what may go now is appended."""
     before = slot.gateway.closed
-    released = merged(slot.gateway.open(checkpoint_id), job.room.merged_events, job.room.merged_bytes)
+    released = merged(slot.gateway.open(checkpoint_id), job.limits.merged_events, job.limits.merged_bytes)
     if checkpoint_id in before:
         job.current.held_bytes[slot.subtask.operator] -= sum(len(frame.payload) for frame in released)
         append(job, slot, released)
@@ -51,7 +51,7 @@ def open_gateway(job: JobState, slot: Slot, checkpoint_id: int) -> None:
 
 def release_below(job: JobState, slot: Slot, checkpoint_id: int) -> None:
     """Appends what lower ids hold: the marker of ``checkpoint_id`` is to stand behind it ◆."""
-    released = merged(slot.gateway.release_below(checkpoint_id), job.room.merged_events, job.room.merged_bytes)
+    released = merged(slot.gateway.release_below(checkpoint_id), job.limits.merged_events, job.limits.merged_bytes)
     job.current.held_bytes[slot.subtask.operator] -= sum(len(frame.payload) for frame in released)
     append(job, slot, released)
 

@@ -26,9 +26,9 @@ from .gateway import Gateway
 from .log_clock import LogClock
 from .pending import Pending
 from .query_state import NO_BATCH, BatchBegin, QueryState, Rereading
+from .record_limits import RecordLimits
 from .registry import Registry
 from .restarts import RestartBudget
-from .room import Room
 from .stream import EventStream
 from .timeline import Timeline
 
@@ -286,7 +286,7 @@ class JobState:
     """Unique to this coordinator instance."""
     restarts: RestartBudget
     clock: LogClock
-    room: Room = field(default_factory=Room)
+    limits: RecordLimits = field(default_factory=RecordLimits)
     versions: Versions = CURRENT
     """What it speaks."""
     phase: Phase = Phase.NEW

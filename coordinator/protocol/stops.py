@@ -7,7 +7,7 @@ from dataclasses import replace
 from ...schemas.acks import Hello
 from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
-from ...schemas.texts import recordable
+from ...schemas.sanitize import recordable
 from .effects import Append
 from .registry import OwedStop
 from .state import JobState

@@ -8,18 +8,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...coordinator.client import JobClient
-from ...coordinator.opening import check_may_start, require_history
 from ...coordinator.options import CoordinatorOptions
+from ...coordinator.preflight import check_may_start, require_history
 from ...coordinator.service import CoordinatorService, instances_of
 from ...job import Job
 from ...schemas.errors import ConfigurationError
 from ...transport.kafka import KafkaConfig, KafkaTransport
 from ...transport.requirements import require
-from ..checks import classic_context, require_source_modules
 from ..runner import REACH_TIMEOUT_S, SETUP_TIMEOUT_S, await_beginning, kafka_config, roles_here
+from ..session_checks import classic_context, require_source_modules
 from .event_types import described, why_bytes
-from .handle import QueryHandle, QueryParts
 from .options import SourceOptions
+from .query_handle import QueryHandle, QueryParts
 from .source import PenstockSource
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import processes
-from penstock.broker.guard import GuardedProcess
+from penstock.broker.parent_death import GuardedProcess
 from penstock.broker.processes import identity
 
 # $0 is the test's folder, by which the process is known; "exec sleep" would lose it.
@@ -26,7 +26,7 @@ def guarded(tmp_path: Path, script: str) -> GuardedProcess:
 PARENT = """
 import os, sys
 from pathlib import Path
-from penstock.broker.guard import GuardedProcess
+from penstock.broker.parent_death import GuardedProcess
 with open(os.devnull, "wb") as null:
     process = GuardedProcess(["/bin/sh", "-c", sys.argv[1], sys.argv[2]], stderr=null, env=os.environ)
 if sys.argv[3] == "fork" and os.fork() == 0:

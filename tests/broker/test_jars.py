@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import JarChecksumMismatch, JarsUnavailable, LockTimeout, jar_cache, jars, kafka_jars
-from penstock.broker.pins import Pin, kafka_pins
+from penstock.broker.pinned_jars import Pin, kafka_pins
 
 
 def content(artifact: str) -> bytes:

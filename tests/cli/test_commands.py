@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.cli.exits import Exit
-from penstock.cli.starting import restore_options
+from penstock.cli.start_options import restore_options
 from penstock.coordinator.metrics import MetricsServer
 from penstock.schemas.settings import Restore
 from penstock.schemas.topics import TopicNames, TopicSpec

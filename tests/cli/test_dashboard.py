@@ -90,7 +90,7 @@ def test_a_taken_port_is_refused_before_spark_is_started(
     transport = MemoryTransport(MemoryBroker())
     where = SimpleNamespace(bootstrap="in memory", client_settings={}, transport=lambda: transport)
     monkeypatch.setattr("penstock.cli.run_job.connection", lambda *_, **__: where)
-    monkeypatch.setattr("penstock.cli.watching.local_session", lambda *_, **__: pytest.fail("Spark was started"))
+    monkeypatch.setattr("penstock.cli.run_display.local_session", lambda *_, **__: pytest.fail("Spark was started"))
     file = tmp_path / "served.py"
     file.write_text(JOB_FILE)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -14,8 +14,8 @@ import pytest
 from penstock.cli.demo.cells import EXACT, InputError, natural_order, number_of
 from penstock.cli.demo.direct import Totals, totals_of
 from penstock.cli.demo.inputs import Question, cut, files_of
-from penstock.cli.demo.reading import SplitReader
 from penstock.cli.demo.setup import set_up
+from penstock.cli.demo.split_reader import SplitReader
 from penstock.cli.exits import UsageError
 
 CSV = (

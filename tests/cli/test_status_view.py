@@ -8,7 +8,7 @@ import itertools
 import pytest
 import rich.console
 
-from penstock.cli import jobs, look
+from penstock.cli import jobs, status_commands
 from penstock.cli.console import Console
 from penstock.cli.status_view import StatusDisplay
 from penstock.coordinator.following import Heard
@@ -113,13 +113,13 @@ def test_while_the_broker_is_away_nobody_is_gone_and_the_watch_goes_on(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = itertools.count(step=10)
-    monkeypatch.setattr(look, "_now_ms", lambda: BEGIN_MS + 1000 * next(seconds))
+    monkeypatch.setattr(status_commands, "_now_ms", lambda: BEGIN_MS + 1000 * next(seconds))
     first, last = (
         Heard(status(0), BEGIN_MS + 10_000),
         Heard(status(60, state="stopped", cause="asked to"), BEGIN_MS + 70_000),
     )
     away = BrokerUnreachable("no broker answers")
-    look._watch(Told([first], away, away, [], [], [last]), Console())  # type: ignore[arg-type]
+    status_commands._watch(Told([first], away, away, [], [], [last]), Console())  # type: ignore[arg-type]
     assert capsys.readouterr().out.splitlines() == [
         "flights is running in epoch 1",
         "the job cannot be looked at, trying again: no broker answers",

@@ -149,7 +149,7 @@ def in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     where = SimpleNamespace(bootstrap="in memory", client_settings={}, transport=lambda: transport)
     for module in ("run_job", "coordinator"):
         monkeypatch.setattr(f"penstock.cli.{module}.connection", lambda *_, **__: where)
-    monkeypatch.setattr("penstock.cli.watching.local_session", no_spark)
+    monkeypatch.setattr("penstock.cli.run_display.local_session", no_spark)
     file = tmp_path / "in_memory.py"
     file.write_text(
         "import penstock\njob = penstock.Job('j')\njob.operator('a', subtask=penstock.Subtask, parallelism=1)\n"

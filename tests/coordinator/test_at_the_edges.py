@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator import opening
+from penstock.coordinator import preflight
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import AppendFailed, BrokerUnreachable
 from penstock.schemas.settings import RestartStrategy
@@ -39,7 +39,7 @@ def test_a_look_at_a_job_that_goes_on_meanwhile_is_no_reason_to_refuse() -> None
         wait_checkpoint(running, plan)
         transport = CheckpointsMeanwhile(broker, lambda: wait_checkpoint(running, plan))
         for _ in range(3):
-            opening.check_may_start(job.settings, transport)
+            preflight.check_may_start(job.settings, transport)
 
 
 class Holding(MemoryWriter):

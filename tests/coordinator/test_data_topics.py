@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from penstock.coordinator import opening, truncation
+from penstock.coordinator import preflight, truncation
 from penstock.coordinator.options import CoordinatorOptions, CoordinatorOutcome
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.schemas.acks import CheckpointAck, Failed, Hello, RunStarted
@@ -363,4 +363,4 @@ def test_a_look_at_a_job_that_completes_a_checkpoint_meanwhile_is_no_refusal(sta
         later = Segment(end - 4, end - 1, 1, 0, 1)
         running.checkpoint({B0: (channel(A0, later, running.opened(B0, end)),)})
 
-    opening.check_may_start(running.settings, _WhileLooking(stage.broker, goes_on))
+    preflight.check_may_start(running.settings, _WhileLooking(stage.broker, goes_on))

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from penstock.coordinator.futures import EventFuture, Ledger
-from penstock.coordinator.load import Load
+from penstock.coordinator.in_flight_bytes import Load
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.errors import EventNotHandled, RolledBack, TaskNotRunning
 from penstock.schemas.ids import SubtaskId

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator.opening import check_may_start
+from penstock.coordinator.preflight import check_may_start
 from penstock.schemas.errors import StateError
 from penstock.testing.local import LocalJob
 from penstock.transport.state_storage import StateStorage

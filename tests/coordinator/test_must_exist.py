@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.opening import require_topics
 from penstock.coordinator.options import CoordinatorOptions
+from penstock.coordinator.preflight import require_topics
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.schemas.errors import ConfigurationError, JobRefused
 from penstock.schemas.plan import Role

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.coordinator.logs import Outstanding
+from penstock.coordinator.writers import Outstanding
 
 
 def test_what_waits_is_done_once_everything_before_it_has_its_outcome() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.coordinator.host import CoordinatorSpec
 from penstock.coordinator.protocol.effects import Redistribute, StatesToDeal
-from penstock.coordinator.redistribution import Redistribution
+from penstock.coordinator.state_redistribution import Redistribution
 from penstock.schemas.errors import ConfigurationError, JobRefused
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.keys import key_group, subtask_of_group

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from penstock.coordinator.opening import check_may_start
 from penstock.coordinator.options import CoordinatorOptions
+from penstock.coordinator.preflight import check_may_start
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.coordinator import host, opening
+from penstock.coordinator import host, preflight
 from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished
 from penstock.schemas.codec import decode
@@ -126,7 +126,7 @@ def test_who_is_fenced_and_finds_no_newer_epoch_is_followed_by_an_instance_of_it
     kind: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Section 4: the broker aborts the transaction of a process that is paused in a commit, and then refuses it."""
-    monkeypatch.setattr(opening, "SUCCESSOR_WAIT_S", 0.2)
+    monkeypatch.setattr(preflight, "SUCCESSOR_WAIT_S", 0.2)
     plan = Plan()
     transport = Faults(kind, "before")
     transport.error = Fenced

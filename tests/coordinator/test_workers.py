@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from penstock.coordinator.workers import Workers
+from penstock.coordinator.thread_pool import Workers
 
 from .jobs import Plan, make_job, run, wait_until
 
@@ -58,7 +58,7 @@ def test_nothing_begins_once_closed() -> None:
 def test_a_call_that_hangs_does_not_keep_the_process_from_ending() -> None:
     program = """
 import threading
-from penstock.coordinator.workers import Workers
+from penstock.coordinator.thread_pool import Workers
 begun = threading.Event()
 workers = Workers(2, "test")
 workers.submit(lambda: (begun.set(), threading.Event().wait()))

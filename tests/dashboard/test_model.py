@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.dashboard.lines import happened
+from penstock.dashboard.messages import duration, size
 from penstock.dashboard.model import BARS_MAX, POINTS_KEPT, ROWS_MAX, History, Kind, Segment, View
-from penstock.dashboard.words import duration, size
 from penstock.schemas.status import JobStatus, SubtaskTimes, SubtaskTotals
 
 from .statuses import BEGIN_MS, checkpoint, failover, operator, pending, status, subtask

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.recorded import positions, reading
+from penstock.recorded import reading, start_position
+from penstock.recorded.formatting import events_of, kind_of, line_of, readable
 from penstock.recorded.job import RecordedJob
 from penstock.recorded.reading import Gone, LogReading, Recorded
 from penstock.recorded.selection import Selection, kinds_named
-from penstock.recorded.showing import events_of, kind_of, line_of, readable
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import ConfigurationError, JobRefused, PositionUnavailable, TransportError
 from penstock.schemas.events import EventFrame, Reset
@@ -159,7 +159,7 @@ def test_the_operators_and_partitions_of_a_job_are_known_from_its_topics(ran: Ra
         RecordedJob(ran.transport, "never")
 
 
-def read_events(ran: Ran, begins: positions.Begins) -> list[bytes]:
+def read_events(ran: Ran, begins: start_position.Begins) -> list[bytes]:
     events: list[bytes] = []
     for found in LogReading(ran.transport, begins.offsets):
         assert isinstance(found, Recorded)
@@ -172,12 +172,12 @@ def test_a_checkpoint_gives_the_position_that_it_names(ran: Ran) -> None:
     job = ran.recorded
     first, second = ran.checkpoints
     subtask = SubtaskId("op", 0)
-    begins = positions.from_checkpoint(job, job.checkpoint(second), [subtask], acks=True)
+    begins = start_position.from_checkpoint(job, job.checkpoint(second), [subtask], acks=True)
     assert read_events(ran, begins) == [b"c0", b"c1", b"c2"]
     operator = job.checkpoint(second).operator("op")
     assert operator is not None
     assert begins.offsets[job.acks] == operator.inbox_position
-    older = positions.from_checkpoint(job, job.checkpoint(first), [subtask], acks=False)
+    older = start_position.from_checkpoint(job, job.checkpoint(first), [subtask], acks=False)
     assert read_events(ran, older)[-6:] == [b"b0", b"b1", b"b2", b"c0", b"c1", b"c2"]
 
 
@@ -187,7 +187,7 @@ def test_what_has_been_truncated_behind_an_older_checkpoint_is_said(ran: Ran) ->
     subtask = SubtaskId("op", 0)
     position = job.checkpoint(second).subtasks[subtask].event_position
     ran.transport.truncate({job.events(subtask): position})
-    begins = positions.from_checkpoint(job, job.checkpoint(first), [subtask], acks=False)
+    begins = start_position.from_checkpoint(job, job.checkpoint(first), [subtask], acks=False)
     assert begins.offsets == {job.events(subtask): position}
     assert "have been truncated away" in begins.notes[0]
 
@@ -197,24 +197,24 @@ def test_an_offset_that_is_gone_or_never_was_is_refused_with_what_there_is(ran: 
     partition = job.events(SubtaskId("op", 0))
     ran.transport.truncate({partition: 2})
     with pytest.raises(PositionUnavailable, match=r"holds offsets 2 to \d+, and 1 is none of them"):
-        positions.from_offset(job, partition, 1, acks=False)
+        start_position.from_offset(job, partition, 1, acks=False)
     with pytest.raises(PositionUnavailable):
-        positions.from_offset(job, partition, 10_000, acks=False)
-    assert positions.from_offset(job, partition, 2, acks=True).offsets.keys() == {partition, job.acks}
+        start_position.from_offset(job, partition, 10_000, acks=False)
+    assert start_position.from_offset(job, partition, 2, acks=True).offsets.keys() == {partition, job.acks}
 
 
 def test_times_are_how_long_ago_or_iso() -> None:
-    assert positions.time_ms("10m", 1_000_000) == 400_000
-    assert positions.time_ms("1.5s", 10_000) == 8_500
-    assert positions.time_ms("1970-01-01T00:00:02+00:00", 0) == 2_000
+    assert start_position.time_ms("10m", 1_000_000) == 400_000
+    assert start_position.time_ms("1.5s", 10_000) == 8_500
+    assert start_position.time_ms("1970-01-01T00:00:02+00:00", 0) == 2_000
     for wrong in ("yesterday", "10", "10 parsecs", "-5m", ""):
         with pytest.raises(ConfigurationError, match="is no time"):
-            positions.time_ms(wrong, 0)
+            start_position.time_ms(wrong, 0)
 
 
 def test_a_selection_is_an_operators_records_of_some_subtasks_and_kinds(ran: Ran) -> None:
     job = ran.recorded
-    begins = positions.from_the_beginning(job, [job.events(SubtaskId("op", 1)), job.acks])
+    begins = start_position.from_the_beginning(job, [job.events(SubtaskId("op", 1)), job.acks])
     found = [one for one in LogReading(ran.transport, begins.offsets) if isinstance(one, Recorded)]
     selection = Selection("op", [1])
     kinds = {kind_of(type(one.record)) for one in found if selection.takes(one)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.recorded import positions
+from penstock.recorded import start_position
 from penstock.recorded.dry_run import DryRun, Restore, restored
 from penstock.recorded.exported import checkpoint_line, record_line
 from penstock.recorded.job import RecordedJob
@@ -79,7 +79,7 @@ class Rescaled:
 
     def exported(self, path: Path, checkpoint: int) -> Path:
         job = self.recorded
-        begins = positions.from_checkpoint(job, job.checkpoint(checkpoint), job.subtasks("op"), acks=True)
+        begins = start_position.from_checkpoint(job, job.checkpoint(checkpoint), job.subtasks("op"), acks=True)
         found = [one for one in LogReading(self.transport, begins.offsets) if isinstance(one, Recorded)]
         lines = [checkpoint_line("grown", job.checkpoint(checkpoint), "op"), *map(record_line, found)]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -137,7 +137,7 @@ def test_events_are_read_from_a_checkpoint_of_either_layout_on(first: int, then:
     job = Rescaled(first=first, then=then)
     recorded = job.recorded
     for checkpoint in (job.savepoint, job.derived):
-        begins = positions.from_checkpoint(
+        begins = start_position.from_checkpoint(
             recorded, recorded.checkpoint(checkpoint), recorded.subtasks("op"), acks=True
         )
         assert set(begins.offsets) == {*map(recorded.events, recorded.subtasks("op")), recorded.acks}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock import Job
-from penstock.coordinator.redistribution import Redistribution
 from penstock.coordinator.runtime import CoordinatorRuntime
+from penstock.coordinator.state_redistribution import Redistribution
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.keys import key_group, subtask_of_group

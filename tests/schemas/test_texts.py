@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.schemas.texts import TEXT_CHARS_MAX, LastError, recordable, told
+from penstock.schemas.sanitize import TEXT_CHARS_MAX, LastError, recordable, told
 
 
 class Mute(Exception):

@@ -15,7 +15,7 @@ from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.protocol.effects import CollectOrphans, Ending
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
-from penstock.coordinator.states import collect_orphans
+from penstock.coordinator.stored_states import collect_orphans
 from penstock.schemas.errors import JobRefused, StateError
 from penstock.schemas.state import state_location
 from penstock.schemas.topics import TopicSpec

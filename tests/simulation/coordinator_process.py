@@ -12,7 +12,7 @@ from penstock.checkpoint_log.history import History, Keyed
 from penstock.checkpoint_log.restorability import Offsets
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
-from penstock.coordinator.protocol import effects, ended, inputs
+from penstock.coordinator.protocol import effects, inputs, late_stops
 from penstock.coordinator.protocol.core import CoordinatorCore
 from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.invariants import check_invariants
@@ -160,10 +160,10 @@ class CoordinatorProcess:
     def _tell_to_leave(self) -> None:
         """The one before may have died before it could."""
         world, history = self.world, self.core.job.history
-        begin = max(ended.hellos_from(history), world.transport.offsets([world.acks])[world.acks].begin)
+        begin = max(late_stops.hellos_from(history), world.transport.offsets([world.acks])[world.acks].begin)
         records = world.transport.read_all(world.acks)
         read = [(r.offset, decoded) for r in records if r.offset >= begin and (decoded := decoded_ack(r)) is not None]
-        for subtask, stop in ended.stops(world.settings, history, read):
+        for subtask, stop in late_stops.stops(world.settings, history, read):
             self._append(effects.Append(subtask, stop))
         self.tells_end = True
 

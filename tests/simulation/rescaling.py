@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint_log.history import Checkpoint
 from penstock.coordinator.host import CoordinatorSpec
 from penstock.coordinator.protocol import effects, inputs
-from penstock.coordinator.redistribution import Redistribution
+from penstock.coordinator.state_redistribution import Redistribution
 from penstock.schemas.errors import StateError
 from penstock.schemas.frames import unpack
 from penstock.schemas.ids import SubtaskId

@@ -14,8 +14,8 @@ import pytest
 from penstock import Job, Subtask
 from penstock.schemas.errors import ConfigurationError, JobRefused
 from penstock.schemas.settings import JobSettings
-from penstock.spark_integration.checks import SessionFacts, check_session, classic_context
 from penstock.spark_integration.session import local_session
+from penstock.spark_integration.session_checks import SessionFacts, check_session, classic_context
 
 
 def settings(parallelism: int = 4) -> JobSettings:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 import pytest
 
 from penstock.schemas.errors import BrokerUnreachable, TransportError
-from penstock.transport.together import Together, _Round
+from penstock.transport.request_coalescing import Together, _Round
 
 DEADLINE_S = 30.0
 

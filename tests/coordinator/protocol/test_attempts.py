@@ -8,8 +8,8 @@ from penstock.schemas.acks import AcksRecord, FailureHint, Hello, RunStarted
 from penstock.schemas.checkpoints import RunClaimed
 from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop, Welcome
 from penstock.schemas.ids import NO_CHECKPOINT
+from penstock.schemas.sanitize import TEXT_CHARS_MAX
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
-from penstock.schemas.texts import TEXT_CHARS_MAX
 
 from .driver import LAYOUT, S0, S1, Script, names
 

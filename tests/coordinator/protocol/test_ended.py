@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.checkpoint_log.history import History
-from penstock.coordinator.protocol import ended
+from penstock.coordinator.protocol import late_stops
 from penstock.schemas.acks import AcksRecord, CommandKind, Hello, RunStarted
 from penstock.schemas.checkpoints import JobFinished, JobOutcome, RunClaimed
 from penstock.schemas.ids import NO_CHECKPOINT
@@ -21,7 +21,7 @@ def told(read: dict[int, AcksRecord], run: str = "run-2") -> list[tuple[int, str
     """Attempt and nonce of each Stop, where the job has ended in ``run``; run-2 began at offset 10 and was claimed."""
     finished = JobFinished(3, JobOutcome.STOPPED, "stopped by somebody", run)
     history = History.of([("run", RunClaimed("run-2", 10)), ("finished", finished)])
-    return [(stop.attempt, stop.nonce) for _, stop in ended.stops(job_settings(), history, read.items())]
+    return [(stop.attempt, stop.nonce) for _, stop in late_stops.stops(job_settings(), history, read.items())]
 
 
 def test_attempts_of_the_run_that_ended_and_of_older_runs_are_told() -> None:
@@ -71,4 +71,4 @@ def test_hellos_are_read_from_where_a_start_reads_too() -> None:
     script.restart(wider)
     assert script.job.history.last is not None
     assert script.job.history.last.header.rescaled_from != NO_CHECKPOINT
-    assert ended.hellos_from(script.job.history) <= began
+    assert late_stops.hellos_from(script.job.history) <= began

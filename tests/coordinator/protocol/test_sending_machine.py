@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.coordinator.futures import EventFuture, Ledger
-from penstock.coordinator.load import Load
+from penstock.coordinator.in_flight_bytes import Load
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, Sent, StateCompleted
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import CheckpointAck, CheckpointDecline, RunStarted, SnapshotTaken

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.coordinator.futures import EventFuture, Ledger
-from penstock.coordinator.load import Load
+from penstock.coordinator.in_flight_bytes import Load
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.errors import EventNotHandled, RolledBack, TaskNotRunning
 from penstock.schemas.frames import unpack

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import functions as F
 
 from penstock.spark_integration import Batch, QueryHandle, exactly_once, local_session, stream
-from penstock.spark_integration.streaming import handle as handle_module
+from penstock.spark_integration.streaming import query_handle as handle_module
 from penstock.spark_integration.streaming.batch_events import BatchOutbox
 from penstock.spark_integration.streaming.batch_files import BatchFolder
-from penstock.spark_integration.streaming.listener import BatchListener
+from penstock.spark_integration.streaming.query_listener import BatchListener
 from tests.failure_matrix.zygote import die_with
 
 from . import struck

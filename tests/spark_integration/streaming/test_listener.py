@@ -12,8 +12,8 @@ import pytest
 from penstock.schemas.acks import BatchCommitted
 from penstock.schemas.codec import decode
 from penstock.schemas.topics import TopicSpec
-from penstock.spark_integration.streaming.listener import BatchListener, CommitTeller
 from penstock.spark_integration.streaming.offsets import StreamOffset
+from penstock.spark_integration.streaming.query_listener import BatchListener, CommitTeller
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition
 

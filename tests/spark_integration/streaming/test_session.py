@@ -9,7 +9,7 @@ import pytest
 
 from penstock import Job, OperatorCoordinator
 from penstock.schemas.errors import ConfigurationError
-from penstock.spark_integration.checks import missing_modules
+from penstock.spark_integration.session_checks import missing_modules
 from penstock.spark_integration.streaming.query import stream
 
 

@@ -13,7 +13,7 @@ from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client
 from .console import Console, print_text
 from .exits import Failed, UsageError
-from .plain import plain, text_of
+from .to_json import plain, text_of
 
 TimeoutOption = Annotated[
     float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="How long to wait for the answer.")

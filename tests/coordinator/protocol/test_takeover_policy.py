@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol.standby import STOPPED_S, Verdict, Watch
+from penstock.coordinator.protocol.takeover_policy import STOPPED_S, Verdict, Watch
 from penstock.schemas.status import JobStatus
 
 AFTER = 6.0

@@ -1,7 +1,7 @@
 """What `penstock doctor --spark` says of a session's settings, without a session.
 
-The rules that a run is refused by (:mod:`.checks`) are applied here one by one, and joined by those that only cost
-time, or that only some jobs need.
+The rules that a run is refused by (:mod:`.session_checks`) are applied here one by one, and joined by those that only
+cost time, or that only some jobs need.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from decimal import Decimal
 from enum import StrEnum
 
 from ..schemas.errors import ConfigurationError, PenstockError
-from .checks import SessionFacts, announced_slots, refuse_settings, refused_settings, require_retries
 from .session import DAEMON_MODULE
+from .session_checks import SessionFacts, announced_slots, refuse_settings, refused_settings, require_retries
 
 
 class Verdict(StrEnum):

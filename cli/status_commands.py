@@ -20,8 +20,8 @@ from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, 
 from .console import Console
 from .display import headline, subtask_table, waiting_lines
 from .exits import Failed
-from .plain import checkpoint_row, plain
 from .status_view import StatusDisplay
+from .to_json import checkpoint_row, plain
 
 LOOK_EVERY_S = 0.5
 CATCH_UP_S = 30.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.other_lives import LOOK_INTERVAL_S, OtherLives
+from penstock.coordinator.incarnation import LOOK_INTERVAL_S, OtherLives
 from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import AcksRecord, CoordinatorHeartbeat, Finished
 from penstock.schemas.checkpoints import EpochClaimed

@@ -36,8 +36,8 @@ from .protocol import recovery
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
 from .protocol.inputs import Begin
-from .redistribution import Redistribution, StateSpec
 from .state_owner import check_state_owner
+from .state_redistribution import Redistribution, StateSpec
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ _PART_BYTES_MAX = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RecordLimits:
     """Bounds within which every record fits, whatever the settings ask for."""
 
     frame_events: int = FRAME_EVENTS_MAX
@@ -29,10 +29,10 @@ class Room:
     """Of all coordinators' inline states together: they share one record."""
 
 
-def room_in(settings: JobSettings, record_bytes_max: int) -> Room:
+def record_limits(settings: JobSettings, record_bytes_max: int) -> RecordLimits:
     """A frame's lengths take 4 bytes an event beside its payload: half of a record for either."""
     half = max(1, (record_bytes_max - RECORD_HEADROOM) // 2)
-    return Room(
+    return RecordLimits(
         frame_events=max(1, min(settings.frame_events_max, half // 4)),
         frame_bytes=min(settings.frame_bytes_max, half),
         merged_events=max(1, min(FRAME_EVENTS_MAX, half // 4)),

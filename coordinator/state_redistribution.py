@@ -14,16 +14,16 @@ from typing import Any, NoReturn, Protocol, TypeAlias, TypeVar
 from ..schemas.errors import ConfigurationError, JobRefused, StateError, UnreadableRecord
 from ..schemas.frames import RECORD_BYTES_MAX
 from ..schemas.keys import Key, key_bytes, key_group, subtask_of_group
+from ..schemas.sanitize import told
 from ..schemas.settings import JobSettings, Rescale
 from ..schemas.state import ROWS_MARK, StateHandle, state_location
-from ..schemas.texts import told
 from ..schemas.user_codec import Codec
 from ..transport.state_storage import StateStorage
 from .protocol.effects import Redistribute, StatesToDeal
 from .protocol.inputs import Redistributed
-from .protocol.room import RECORD_HEADROOM
-from .states import load_state
-from .workers import Workers
+from .protocol.record_limits import RECORD_HEADROOM
+from .stored_states import load_state
+from .thread_pool import Workers
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

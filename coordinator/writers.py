@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..transport.ports import FencedLog, Writer
-from .side_writer import SideWriter
+from .best_effort_writer import SideWriter
 
 
 class Outstanding:

@@ -29,7 +29,7 @@ def parts_of(job: JobState, pending: Pending) -> Iterable[CheckpointPart]:
                 snapshot = last.subtasks[subtask]
                 snapshot = replace(snapshot, inbox=(), received_sequence=snapshot.sent_sequence)
             snapshots[operator.name].append(snapshot)
-    return in_parts(pending.id, snapshots, job.room.part_bytes)
+    return in_parts(pending.id, snapshots, job.limits.part_bytes)
 
 
 def in_parts(

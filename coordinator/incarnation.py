@@ -16,7 +16,7 @@ from ..checkpoint_log.history import History
 from ..schemas.acks import CoordinatorHeartbeat, FromAttempt
 from ..schemas.errors import JobRefused, TransportError
 from ..transport.ports import Partition, Transport
-from .opening import read_log
+from .preflight import read_log
 from .protocol.inputs import AckRead
 
 _log = logging.getLogger(__name__)

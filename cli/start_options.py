@@ -11,8 +11,8 @@ import typer
 from ..checkpoint_log.history import History
 from ..coordinator.client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
-from ..coordinator.opening import require_history
 from ..coordinator.options import CoordinatorOptions
+from ..coordinator.preflight import require_history
 from ..job import Job
 from ..recorded.job import kept_checkpoint
 from ..schemas.errors import JobRefused

@@ -7,9 +7,9 @@ from ..schemas.codec import encode
 from ..schemas.errors import TransportError
 from ..schemas.settings import JobSettings
 from ..transport.ports import Partition, Transport, Writer
-from . import opening
+from . import preflight
 from .acks_reader import read_range
-from .protocol import ended
+from .protocol import late_stops
 
 
 def tell_to_leave(
@@ -18,11 +18,11 @@ def tell_to_leave(
     """Raises TransportError where that is not certain to stand: then somebody has to do it again."""
     acks, failed = Partition(settings.topics.acks, 0), list[Exception]()
     end = transport.offsets([acks], deadline_s)[acks].end
-    for subtask, stop in ended.stops(
-        settings, history, read_range(transport, acks, ended.hellos_from(history), end, deadline_s)
+    for subtask, stop in late_stops.stops(
+        settings, history, read_range(transport, acks, late_stops.hellos_from(history), end, deadline_s)
     ):
         key = f"{subtask.index}:{stop.attempt}".encode()
-        partition = opening.event_partition(settings, subtask)
+        partition = preflight.event_partition(settings, subtask)
         writer.append(partition, encode(stop), key, lambda _, error: failed.append(error) if error else None)
     if not writer.flush(deadline_s) or failed:
         why = failed[0] if failed else f"no answer within {deadline_s:g} s"

@@ -17,8 +17,8 @@ from ...job import Job
 from ...schemas.errors import ConfigurationError, JobError, JobFailed, JobRefused, PenstockError, RunReplaced
 from ...schemas.status import JobStatus
 from ...transport.kafka import KafkaTransport
-from .listener import BatchListener, CommitTeller
 from .options import SourceOptions
+from .query_listener import BatchListener, CommitTeller
 from .source import NAME
 
 if TYPE_CHECKING:
