@@ -10,11 +10,10 @@ from typing import Annotated
 import typer
 
 from ..coordinator.client import JobClient
-from ..coordinator.options import CoordinatorOutcome
-from ..coordinator.protocol.effects import Ending
 from ..coordinator.service import CoordinatorService, instances_of
 from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed
+from ..schemas.status import End, Ending
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, MetricsPortOption, connection
 from .console import Console
 from .dashboard import DashboardPortOption, dashboard_served
@@ -157,7 +156,7 @@ def _follow(service: Host, display: Display, console: Console) -> int:
     return _ended(outcome, display, console)
 
 
-def _ended(outcome: CoordinatorOutcome, display: Display, console: Console) -> int:
+def _ended(outcome: End, display: Display, console: Console) -> int:
     if console.as_json:
         console.data({"ending": outcome.ending.value, "cause": outcome.cause})
     if outcome.ending is Ending.FAILED:

@@ -12,23 +12,23 @@ from contextlib import suppress
 
 from ..checkpoint_log.history import History
 from ..schemas.acks import Command, CommandKind, RunStarted
-from ..schemas.codec import decode, encode
-from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError, UnreadableRecord
-from ..schemas.status import AT_WORK, ENDED, CommandReply, JobStatus, is_plausible
+from ..schemas.codec import encode
+from ..schemas.errors import AppendFailed, JobError, JobRefused, TopicMissing, TransportError
+from ..schemas.status import AT_WORK, ENDED, CommandReply, JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames, job_of_topic
-from ..transport.ports import LogRecord, Partition, Transport
+from ..transport.incarnation import incarnation
+from ..transport.ports import Partition, Transport
 from ..transport.requirements import require_visible
 from . import restorable
 from .following import StatusFollower
 from .preflight import read_log
+from .status_log import LOOK_BACK, StatusLog
 
 LISTEN_S = 3.0
 """A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""
 LISTEN_OPEN_S = 10.0
 """Before a job is deleted whose checkpoint log does not say that it has ended: the default heartbeat timeout."""
 LISTEN_AGAIN_S = 0.5
-STATUS_LOOK_BACK = 200
-"""How many records of the status topic are searched at once for the newest status."""
 
 
 class JobClient:
@@ -42,7 +42,7 @@ class JobClient:
 
     def exists(self) -> bool:
         """Whether the job has ever run on this broker."""
-        return bool(self._transport.describe_topics([self.topics.checkpoints]))
+        return bool(incarnation(self._transport, self.topics))
 
     def leftovers(self) -> list[str]:
         """Topics of a job that has no checkpoint log: it was purged half."""
@@ -64,28 +64,17 @@ class JobClient:
 
         A coordinator that was frozen may tell once more of an older one, behind those of its successor.
         """
-        there = self._transport.offsets([self._status])[self._status]
-        end, deadline = there.end, time.monotonic() + 10.0
-        while end > there.begin and time.monotonic() < deadline:  # behind a flood of replies it stands further back
-            begin = max(there.begin, end - STATUS_LOOK_BACK)
-            if (newest := self._newest(begin, end, deadline)) is not None:
-                return newest
-            end = begin
-        return None
-
-    def _newest(self, begin: int, end: int, deadline: float) -> JobStatus | None:
-        reader = self._transport.reader({self._status: begin})
-        position, newest = begin, dict[int, JobStatus]()
-        try:
-            while position < end and time.monotonic() < deadline:
-                for record in reader.poll(0.5):
-                    position = record.offset + 1
-                    found = _readable(record)
-                    if isinstance(found, JobStatus):
-                        newest[found.epoch] = found
-        finally:
-            reader.close()
-        return self._of_a_known_epoch(newest) if newest else None
+        look_back, deadline = LOOK_BACK, time.monotonic() + 10.0
+        newest = dict[int, JobStatus]()
+        while True:
+            with StatusLog(self._transport, self.topics, look_back) as log:
+                while not log.caught_up and time.monotonic() < deadline:
+                    newest |= {found.epoch: found for _, found in log.poll(0.5) if isinstance(found, JobStatus)}
+                if newest:
+                    return self._of_a_known_epoch(newest)
+                if log.end - log.begin < look_back or time.monotonic() >= deadline:
+                    return None
+            look_back *= 4  # before a flood of replies
 
     def _of_a_known_epoch(self, newest: Mapping[int, JobStatus]) -> JobStatus:
         """Return that of the highest epoch which the checkpoint log knows; any writer of the topic can forge others."""
@@ -156,15 +145,12 @@ class JobClient:
 
     def _heard(self) -> JobStatus | None:
         """What a coordinator tells next, if it does so soon."""
-        reader = self._transport.reader({self._status: self._transport.offsets([self._status])[self._status].end})
-        try:
-            deadline = time.monotonic() + LISTEN_S
+        deadline = time.monotonic() + LISTEN_S
+        with StatusLog(self._transport, self.topics) as log:
             while (left := deadline - time.monotonic()) > 0:
-                for record in reader.poll(left):
-                    if isinstance(heard := _readable(record), JobStatus):
+                for _, heard in log.poll(left):
+                    if isinstance(heard, JobStatus):
                         return heard
-        finally:
-            reader.close()
         return None
 
     def standbys(self) -> int | None:
@@ -206,14 +192,11 @@ class JobClient:
                 " again, then ask"
             )
         command = Command(uuid.uuid4().hex, kind, operator, payload, _issuer())
-        end = self._transport.offsets([self._status])[self._status].end
-        reader = self._transport.reader({self._status: end})
-        try:
+        with StatusLog(self._transport, self.topics) as log:
             self._write(command)
             deadline = time.monotonic() + timeout_s
-            while time.monotonic() < deadline:
-                for record in reader.poll(min(0.5, max(0.0, deadline - time.monotonic()))):
-                    found = _readable(record)
+            while (left := deadline - time.monotonic()) > 0:
+                for _, found in log.poll(min(0.5, left)):
                     if isinstance(found, CommandReply) and found.command == command.command:
                         return found
                     if isinstance(found, JobStatus) and found.state in ENDED:  # replies stand before it
@@ -221,8 +204,6 @@ class JobClient:
                             f"job {self.topics.job} ended before it answered {kind.value!r}:"
                             f" {found.state}, {found.cause}"
                         )
-        finally:
-            reader.close()
         raise JobError(
             f"job {self.topics.job} did not answer {kind.value!r} within {timeout_s:g} s: does its coordinator run?"
             f" (penstock status {self.topics.job}) The command stands in the log: a coordinator that takes the same run"
@@ -293,14 +274,6 @@ def statuses(transport: Transport, prefix: str = DEFAULT_PREFIX) -> Iterator[tup
             yield job, JobClient(transport, job, prefix).status()
         except (TopicMissing, TransportError):
             yield job, None  # it is being purged, or was never set up whole
-
-
-def _readable(record: LogRecord) -> object:
-    try:
-        found = decode(record.value)
-    except UnreadableRecord:
-        return None
-    return None if isinstance(found, JobStatus) and not is_plausible(found) else found
 
 
 def _issuer() -> str:

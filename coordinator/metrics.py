@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from ..schemas.status import JobStatus, SubtaskStatus
+from ..schemas.status import AT_WORK, Ending, JobStatus, SubtaskStatus
 from .http_guard import is_ours
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Numbers = Callable[[], Mapping[str, Mapping[str, float]]]
 """The users' own numbers, by operator and name: ``CoordinatorRuntime.numbers``."""
 
-STATES = ("starting", "running", "failing-over", "finished", "stopped", "failed", "left", "fenced")
+STATES = (*AT_WORK, *Ending)
 
 _JOB_COUNTERS: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
     "checkpoints_completed": ("Checkpoints completed.", lambda s: s.checkpoints_completed),

@@ -1,4 +1,4 @@
-"""What the host of a coordinator instance chooses, and what it learns in the end."""
+"""What the host of a coordinator instance chooses."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import Restore
 from ..schemas.status import JobStatus
-from .protocol.effects import Ending
-
-
-@dataclass(frozen=True, slots=True)
-class CoordinatorOutcome:
-    """How a coordinator instance ended."""
-
-    ending: Ending
-    cause: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable
 
 from ..schemas.errors import JobFailed
-from .options import CoordinatorOutcome
+from ..schemas.status import End
 
 
 class OutcomeThread:
     """Runs ``work`` on a daemon thread, once."""
 
-    def __init__(self, what: str, work: Callable[[], CoordinatorOutcome]) -> None:
+    def __init__(self, what: str, work: Callable[[], End]) -> None:
         """``what`` is the word for whose thread it is, in errors and in the thread's name."""
         self._what, self._work = what, work
         self._done = threading.Event()
-        self._outcome: CoordinatorOutcome | None = None
+        self._outcome: End | None = None
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"penstock-{what}", daemon=True)
 
@@ -26,7 +26,7 @@ class OutcomeThread:
     def done(self) -> bool:
         return self._done.is_set()
 
-    def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
+    def wait(self, timeout: float | None = None) -> End | None:
         """The outcome, None where there is none within ``timeout`` seconds. Raises what ended the work instead."""
         if not self._done.wait(timeout):
             return None

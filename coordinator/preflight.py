@@ -28,6 +28,7 @@ from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, Restore
 from ..schemas.user_codec import learn
 from ..schemas.user_schemas import Subject
+from ..transport.incarnation import incarnation
 from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
 from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
@@ -111,7 +112,7 @@ def read_log(job: str, transport: Transport, partition: Partition, timeout_s: fl
 def require_history(settings: JobSettings, transport: Transport) -> None:
     """Raise JobRefused if no coordinator has ever begun an epoch of the job. Makes no topic."""
     log = Partition(settings.topics.checkpoints, 0)
-    there = transport.describe_topics([log.topic], _LOOK_TIMEOUT_S)
+    there = incarnation(transport, settings.topics, _LOOK_TIMEOUT_S)
     try:
         epoch = History.of(read_log(settings.name, transport, log, _LOOK_TIMEOUT_S)).epoch if there else 0
     except BrokerUnreachable:
@@ -230,8 +231,8 @@ class Seen:
 
     epoch: int
     instance: str
-    log_id: str
-    """Of the topic that is the checkpoint log; empty where it was not told. Another of its name is another job's."""
+    incarnation: str
+    """Empty where it was not told."""
 
 
 def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen, timeout_s: float) -> None:
@@ -242,8 +243,8 @@ def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen
     """
     log = Partition(settings.topics.checkpoints, 0)
     transport.offsets([log], timeout_s)  # the broker is there
-    there = transport.describe_topics([log.topic], timeout_s).get(log.topic)
-    if there is not None and seen.log_id not in (there.topic_id, ""):
+    there = incarnation(transport, settings.topics, timeout_s)
+    if there and seen.incarnation not in (there, ""):
         raise JobRefused(
             f"job {settings.name} has been purged since this coordinator's host began ({log.topic} is another topic"
             " now): start it again where it is to go on with the job that has its name now"

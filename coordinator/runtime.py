@@ -36,7 +36,7 @@ from ..schemas.plan import Role
 from ..schemas.sanitize import told
 from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
-from ..schemas.status import JobStatus
+from ..schemas.status import End, Ending, JobStatus
 from ..transport.ports import Partition, Transport, Writer
 from ..transport.state_storage import StateStorage
 from . import acks_reader, preflight
@@ -46,10 +46,9 @@ from .host import CoordinatorSpec, OperatorHost, close_all
 from .incarnation import OtherLives
 from .late_stops_writer import tell_to_leave, untold
 from .mailbox import Item, Mailbox
-from .options import CoordinatorOptions, CoordinatorOutcome
+from .options import CoordinatorOptions
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
-from .protocol.effects import Ending
 from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
 from .state_owner import StateOwner, claim_states
@@ -95,7 +94,7 @@ class CoordinatorRuntime:
         )
         self._hosts: dict[str, OperatorHost] = {}
         self._raised: deque[inputs.Input] = deque()
-        self._outcome: CoordinatorOutcome | None = None
+        self._outcome: End | None = None
         self._acks_reader: AcksReader | None = None
         self._owner: StateOwner | None = None
         self._logs: Logs
@@ -114,7 +113,7 @@ class CoordinatorRuntime:
 
     # ---- the one loop
 
-    def run(self) -> CoordinatorOutcome:
+    def run(self) -> End:
         """Coordinates until the job or this instance ends, on the calling thread.
 
         Raises JobRefused when the job may not start like this, StateError when the checkpoint to restore cannot be
@@ -125,7 +124,7 @@ class CoordinatorRuntime:
         except OutcomeUnknown:
             raise
         except Fenced as fenced:
-            return self._ended(Ending.FENCED, str(fenced))
+            return self._ended(End(Ending.FENCED, str(fenced)))
         except PositionUnavailable as gone:
             return self._position_gone(gone)
         except JobHasFinished:
@@ -134,23 +133,23 @@ class CoordinatorRuntime:
         finally:
             self._close()
 
-    def _position_gone(self, gone: PositionUnavailable) -> CoordinatorOutcome:
+    def _position_gone(self, gone: PositionUnavailable) -> End:
         """The acks topic was truncated past this instance: by a successor, whose claim then stands in the log."""
         log = preflight.read_log(
             self.settings.name, self._transport, Partition(self._topics.checkpoints, 0), self.options.deadline_s
         )
         if History.of(log).epoch == self._core.job.history.epoch:
             raise gone
-        return self._ended(Ending.FENCED, f"another coordinator is at work: {gone}")
+        return self._ended(End(Ending.FENCED, f"another coordinator is at work: {gone}"))
 
     def _tell_end(self) -> None:
         """The instance before may have died before it could: tasks leave, and readers learn how the job has ended."""
         history = self._core.job.history
         assert history.finished is not None
         tell_to_leave(self.settings, self._transport, self._logs.events, history, self.options.deadline_s)
-        self._ended(Ending(history.finished.outcome.value), history.finished.cause)
+        self._ended(End(Ending(history.finished.outcome), history.finished.cause))
 
-    def _run(self) -> CoordinatorOutcome:
+    def _run(self) -> End:
         self._start()
         while self._outcome is None:
             wake_at = self._wake_at()
@@ -166,7 +165,7 @@ class CoordinatorRuntime:
                 host.guard("on_writable", host.call_writable)
             self._tell_status()
             if self._leaving.is_set():
-                return self._ended(Ending.LEFT, "the coordinator's host asked it to leave")
+                return self._ended(End(Ending.LEFT, "the coordinator's host asked it to leave"))
         return self._outcome
 
     def _take_reads(self, until: float) -> None:
@@ -194,8 +193,8 @@ class CoordinatorRuntime:
     def seen(self) -> preflight.Seen | None:
         """What this host knows of the job's epochs; None where none of its instances has come that far."""
         job = self._core.job
-        log_id = job.history.topic_ids.get(self._topics.checkpoints, "")
-        return self._before if job.phase is Phase.NEW else preflight.Seen(job.history.epoch, self.instance, log_id)
+        of = job.history.topic_ids.get(self._topics.checkpoints, "")
+        return self._before if job.phase is Phase.NEW else preflight.Seen(job.history.epoch, self.instance, of)
 
     @property
     def began(self) -> bool:
@@ -312,10 +311,10 @@ class CoordinatorRuntime:
             case effects.KillTask():
                 if self.options.on_silent is not None:
                     logged(self.options.on_silent, effect.subtask, effect.task, effect.cause)
-            case effects.End():
+            case End():
                 if effect.ending is not Ending.FENCED and not self._logs.events_stand(self.options.deadline_s):
                     raise untold(self.settings.name)
-                self._ended(effect.ending, effect.cause)
+                self._ended(effect)
             case (
                 effects.CallReset()
                 | effects.CallStart()
@@ -469,20 +468,20 @@ class CoordinatorRuntime:
         if self.options.on_status is not None:
             logged(self.options.on_status, status)
 
-    def _ended(self, ending: Ending, cause: str) -> CoordinatorOutcome:
-        level = logging.ERROR if ending is Ending.FAILED else logging.INFO
-        _log.log(level, "job=%s: this coordinator ends (%s): %s", self.settings.name, ending.value, cause)
-        self._outcome = CoordinatorOutcome(ending, cause)
-        status = job_status(self._core.job, ending.value, cause)
-        if ending is Ending.FENCED:
+    def _ended(self, end: End) -> End:
+        level = logging.ERROR if end.ending is Ending.FAILED else logging.INFO
+        _log.log(level, "job=%s: this coordinator ends (%s): %s", self.settings.name, end.ending.value, end.cause)
+        self._outcome = end
+        status = job_status(self._core.job, end.ending.value, end.cause)
+        if end.ending is Ending.FENCED:
             self._status = status  # the successor writes the job's status now
         elif hasattr(self, "_logs"):
             self._publish(status)
-        return self._outcome
+        return end
 
     def _close(self) -> None:
         if self._outcome is None:
-            self._outcome = CoordinatorOutcome(Ending.FAILED, "the coordinator instance broke off")
+            self._outcome = End(Ending.FAILED, "the coordinator instance broke off")
         self._mailbox.close()
         close_all(list(self._hosts.values()), self._outcome.cause)
         self._workers.close()

@@ -18,12 +18,11 @@ from ..schemas.errors import (
     StateError,
 )
 from ..schemas.settings import JobSettings, RestartStrategy, Restore
-from ..schemas.status import JobStatus
+from ..schemas.status import End, Ending, JobStatus
 from ..transport.ports import Transport
 from .host import CoordinatorSpec
-from .options import CoordinatorOptions, CoordinatorOutcome
+from .options import CoordinatorOptions
 from .outcome_thread import OutcomeThread
-from .protocol.effects import Ending
 from .protocol.restarts import RestartBudget
 from .runtime import CoordinatorRuntime
 
@@ -85,14 +84,14 @@ class CoordinatorService:
     def done(self) -> bool:
         return self._thread.done()
 
-    def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
+    def wait(self, timeout: float | None = None) -> End | None:
         """How it ended, None where it has not within ``timeout`` seconds.
 
         Raises what made it give up: JobRefused, NotAuthorized, StateError, JobFailed past the restart budget.
         """
         return self._thread.wait(timeout)
 
-    def _run_instances(self) -> CoordinatorOutcome:
+    def _run_instances(self) -> End:
         first = True
         while True:
             before, self._runtime = self._runtime, self._make_runtime(first)
@@ -105,7 +104,7 @@ class CoordinatorService:
             except JobHasFinished as finished:
                 if first:
                     raise
-                return CoordinatorOutcome(Ending(finished.outcome), finished.cause)  # its predecessor came that far
+                return End(Ending(finished.outcome), finished.cause)  # its predecessor came that far
             except (JobRefused, NotAuthorized, StateError):
                 raise
             except Exception as error:
@@ -113,10 +112,10 @@ class CoordinatorService:
                 if first and isinstance(error, PenstockError) and not self._runtime.began and not unknown:
                     raise
                 if self._leaving.is_set():
-                    return CoordinatorOutcome(Ending.LEFT, f"its host asked it to leave, and it broke off: {error}")
+                    return End(Ending.LEFT, f"its host asked it to leave, and it broke off: {error}")
                 self._pause(error)
                 if self._leaving.is_set():
-                    return CoordinatorOutcome(Ending.LEFT, "its host asked it to leave before it was started again")
+                    return End(Ending.LEFT, "its host asked it to leave before it was started again")
             first = first and not self._runtime.began
 
     def _pause(self, error: Exception) -> None:

@@ -11,10 +11,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
-from ..schemas.codec import decode
 from ..schemas.errors import (
     AppendFailed,
     JobHasFinished,
@@ -22,21 +21,21 @@ from ..schemas.errors import (
     NotAuthorized,
     TopicMissing,
     TransportError,
-    UnreadableRecord,
 )
 from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, RestartStrategy, layout_text
-from ..schemas.status import AT_WORK, JobStatus
-from ..transport.ports import Election, Partition, Reader, Transport
-from .client import STATUS_LOOK_BACK
+from ..schemas.status import AT_WORK, End, Ending, JobStatus
+from ..schemas.topics import TopicNames
+from ..transport.incarnation import incarnation
+from ..transport.ports import Election, Partition, Transport
 from .host import CoordinatorSpec
-from .options import CoordinatorOptions, CoordinatorOutcome
+from .options import CoordinatorOptions
 from .outcome_thread import OutcomeThread
 from .preflight import check_may_start, require_topics
-from .protocol.effects import Ending
 from .protocol.takeover_policy import Verdict, Watch
 from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
+from .status_log import LOOK_BACK, StatusLog
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +102,7 @@ class StandbyService:
         self._settings, self._coordinators, self._transport = settings, coordinators, transport
         self._restart, self._options = restart, options or CoordinatorOptions()
         self._takeover_after = takeover_after
-        self._partitions = Partition(settings.topics.status, 0), Partition(settings.topics.checkpoints, 0)
-        self._ids: dict[str, str] = {}
+        self._incarnation = ""
         self._service: CoordinatorService | None = None
         self._standing = Standing(False, 0)
         self._leaving = threading.Event()
@@ -137,11 +135,11 @@ class StandbyService:
     def done(self) -> bool:
         return self._thread.done()
 
-    def wait(self, timeout: float | None = None) -> CoordinatorOutcome | None:
+    def wait(self, timeout: float | None = None) -> End | None:
         """How it ended, None where it has not within ``timeout`` seconds. Raises what made it give up."""
         return self._thread.wait(timeout)
 
-    def _stand(self) -> CoordinatorOutcome:
+    def _stand(self) -> End:
         settings, topics = self._settings, self._settings.topics
         # What would be refused then is said now.
         must_exist = self._options.must_exist
@@ -150,7 +148,7 @@ class StandbyService:
         with suppress(JobHasFinished):  # found again when it is this one's turn, where it can be told to all
             history = check_may_start(settings, self._transport, coordinators=self._coordinators)
             ended_through = 0 if history is None or history.finished is None else history.epoch
-        self._ids = self._topic_ids(_REQUIRE_TIMEOUT_S)
+        self._incarnation = incarnation(self._transport, topics, _REQUIRE_TIMEOUT_S)
         election = self._transport.election(topics.standby_group, topics.checkpoints, self._takeover_after)
         try:
             followed = False
@@ -158,9 +156,9 @@ class StandbyService:
                 watch = Watch(self._takeover_after, followed=followed, ended_through=ended_through)
                 verdict = self._stand_by(election, watch)
                 if self._leaving.is_set():
-                    return CoordinatorOutcome(Ending.LEFT, "it stood by and was asked to leave")
+                    return End(Ending.LEFT, "it stood by and was asked to leave")
                 if verdict is Verdict.LEAVE and watch.newest is not None:
-                    return CoordinatorOutcome(Ending(watch.newest.state), watch.newest.cause)
+                    return End(Ending(watch.newest.state), watch.newest.cause)
                 try:
                     self._require_same_job()
                     outcome = self._coordinate(watch)
@@ -178,28 +176,26 @@ class StandbyService:
         finally:
             election.close()
 
-    def _topic_ids(self, timeout_s: float) -> dict[str, str]:
-        names = [partition.topic for partition in self._partitions]
-        return {name: info.topic_id for name, info in self._transport.describe_topics(names, timeout_s).items()}
-
     def _require_same_job(self) -> None:
-        """Raises JobRefused where the job's topics are not those of the time at which this host began."""
-        name, there = self._settings.name, self._topic_ids(_ASK_TIMEOUT_S)
-        if any(there.get(topic, topic_id) != topic_id for topic, topic_id in self._ids.items()):
+        """Raises JobRefused where the job is another incarnation than when this host began."""
+        name, topics = self._settings.name, self._settings.topics
+        there = incarnation(self._transport, topics, _ASK_TIMEOUT_S)
+        if not there:  # for a moment, or for good: whoever looks on will see
+            raise TransportError(f"the broker does not know {topics.checkpoints} now")
+        if self._incarnation not in ("", there):
             raise JobRefused(
                 f"job {name} has been purged since this host began to stand by for it: start it again where it is to"
                 " stand by for the job that has its name now"
             )
-        if missing := sorted(self._ids.keys() - there):  # for a moment, or for good: whoever looks on will see
-            raise TransportError(f"the broker does not know {', '.join(missing)} now")
 
     # ---- standing by
 
     def _stand_by(self, election: Election, watch: Watch) -> Verdict:
         """Watches until there is something to do, or to leave."""
-        with _StatusLog(self._transport, self._partitions, self._require_fits, self._require_same_job) as log:
+        listener = _Listener(self._transport, self._settings.topics, self._require_fits, self._require_same_job)
+        with closing(listener):
             while not self._leaving.is_set():
-                complete, error = log.look(watch)
+                complete, error = listener.look(watch)
                 now, elected = time.monotonic(), election.elected()
                 watch.look(now, complete=complete)
                 self._standing = _standing(watch, now, elected, error)
@@ -220,7 +216,7 @@ class StandbyService:
 
     # ---- coordinating
 
-    def _coordinate(self, watch: Watch) -> CoordinatorOutcome:
+    def _coordinate(self, watch: Watch) -> End:
         """Until it ends. What becomes of the place meanwhile does not matter: epochs fence."""
         options = replace(self._options, continues=watch.seen_at_work)
         _log.info("job=%s: this host takes over from epoch %d", self._settings.name, self._standing.epoch)
@@ -232,7 +228,7 @@ class StandbyService:
             while (outcome := service.wait(_LOOK_S)) is None:
                 if self._leaving.is_set():
                     service.leave()
-                    return service.wait(HAND_OVER_S) or CoordinatorOutcome(
+                    return service.wait(HAND_OVER_S) or End(
                         Ending.LEFT,
                         f"it did not end within {HAND_OVER_S:g} s of being asked to; its successor fences it",
                     )
@@ -240,34 +236,29 @@ class StandbyService:
         except JobHasFinished as finished:
             if not options.continues:
                 raise
-            return CoordinatorOutcome(Ending(finished.outcome), finished.cause)  # its predecessor came that far
+            return End(Ending(finished.outcome), finished.cause)  # its predecessor came that far
         finally:
             self._standing = Standing(False, 0)
             self._service = None
 
 
-class _StatusLog:
-    """The status topic as it is followed: what was there, and what comes."""
+class _Listener:
+    """What a host hears from the status topic while it stands by, through outages of the broker."""
 
     def __init__(
         self,
         transport: Transport,
-        partitions: tuple[Partition, Partition],
+        topics: TopicNames,
         check: Callable[[JobStatus], None],
-        check_reopened: Callable[[], None],
+        check_same_job: Callable[[], None],
     ) -> None:
-        """``partitions``: what is read, and the checkpoint log, which must be there too.
-
-        ``check`` raises for a status that was told just now, ``check_reopened`` where this is another job's topic.
-        """
-        self._transport, self._partitions, self._partition = transport, partitions, partitions[0]
-        self._check, self._check_reopened = check, check_reopened
-        self._reader: Reader | None = None
-        self._position = 0
-        self._began_at: int | None = None
-        """The end of the topic when this began: what stands before it is told as recalled."""
+        """``check`` raises for a status that was told just now, ``check_same_job`` if the topics are another job's."""
+        self._transport, self._topics = transport, topics
+        self._check, self._check_same_job = check, check_same_job
+        self._log: StatusLog | None = None
         self._asked_at = float("-inf")
         self._complete = False
+        self._failed = False
         self._missing_since: float | None = None
 
     def look(self, watch: Watch) -> tuple[bool, str]:
@@ -278,11 +269,10 @@ class _StatusLog:
             return self._complete, ""
         except NotAuthorized:
             raise
-        except TransportError as error:  # the broker is away, or the position was truncated away
+        except TransportError as error:
             if isinstance(error, TopicMissing) and self._has_been_missing():
                 raise
-            self.close()
-            self._complete = False
+            self._complete, self._failed = False, True
             time.sleep(_LOOK_S)
             return False, str(error)
 
@@ -293,49 +283,30 @@ class _StatusLog:
         return now - self._missing_since >= _MISSING_S
 
     def _read(self, watch: Watch) -> None:
-        reader = self._reader or self._opened(watch)
-        for record in reader.poll(_LOOK_S):
-            self._position = record.offset + 1
-            try:
-                status = decode(record.value)
-            except UnreadableRecord:
+        if self._log is None:
+            self._log = StatusLog(self._transport, self._topics, LOOK_BACK, _ASK_TIMEOUT_S)
+            watch.reads_all = self._log.begin == 0
+        elif self._failed:
+            self._check_same_job()
+        self._failed = False
+        for offset, status in self._log.poll(_LOOK_S):
+            if not isinstance(status, JobStatus):
                 continue
-            if isinstance(status, JobStatus):
-                if record.offset < (self._began_at or 0):
-                    watch.recall(status)
-                else:
-                    watch.hear(status, time.monotonic())
-                    if status is watch.newest:
-                        self._check(status)
+            if offset < self._log.end:
+                watch.recall(status)
+            else:
+                watch.hear(status, time.monotonic())
+                if status is watch.newest:
+                    self._check(status)
         if time.monotonic() - self._asked_at >= _ASK_EVERY_S:
-            self._complete = self._position >= self._end()[1]
+            status_log, checkpoints = self._log.partition, Partition(self._topics.checkpoints, 0)
+            there = self._transport.offsets([status_log, checkpoints], _ASK_TIMEOUT_S)
+            self._complete = self._log.position >= there[status_log].end
             self._asked_at = time.monotonic()
 
-    def _opened(self, watch: Watch) -> Reader:
-        begin, end = self._end()
-        if self._began_at is None:
-            self._began_at = end
-            self._position = max(begin, end - STATUS_LOOK_BACK)
-            watch.reads_all = self._position == 0
-        else:
-            self._check_reopened()
-        self._position = max(begin, self._position)
-        self._reader = self._transport.reader({self._partition: self._position})
-        return self._reader
-
-    def _end(self) -> tuple[int, int]:
-        return self._transport.offsets(self._partitions, _ASK_TIMEOUT_S)[self._partition]
-
     def close(self) -> None:
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = None
-
-    def __enter__(self) -> _StatusLog:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        if self._log is not None:
+            self._log.close()
 
 
 def _standing(watch: Watch, now: float, elected: bool, error: str) -> Standing:

@@ -32,6 +32,7 @@ from ..schemas.graph import DataPartition
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.settings import JobSettings, OperatorSettings
 from ..schemas.topics import TopicNames, TopicSpec
+from ..transport.incarnation import incarnation
 from ..transport.ports import FencedLog, Partition
 from ..transport.state_storage import StateStorage
 from .copying import Copied, Copying, offsets_to_read
@@ -100,7 +101,8 @@ class _Fork:
                 f" ({len(self._states)}, {min(self._states)} first), and where that is stands in the job file:"
                 " name it with --job FILE.py, or --state-storage URL"
             )
-        self._log_id = ""
+        self._made = ""
+        """The incarnation of the copy that was made here."""
         """Of the copy's checkpoint log, once there is one."""
         self._parallelism, self._edges = layout(checkpoint)
         self._check_there()
@@ -135,7 +137,7 @@ class _Fork:
         begins_here = "is being begun by somebody else"
         try:
             self._transport.create_topics([checkpoints])
-            self._log_id = self._id_of(checkpoints.name)
+            self._made = incarnation(self._transport, self._copy, ASK_TIMEOUT_S)
             if self._transport.read_all(at, ASK_TIMEOUT_S):
                 raise self._taken(begins_here)
             log = self._transport.claim_log(checkpoints.name, self._copy.transactional_id)
@@ -164,20 +166,14 @@ class _Fork:
     def _is_ours(self) -> bool:
         """Whether the copy's topics are those that were made here: a fork under way can be purged like any job."""
         try:
-            return self._id_of(self._copy.checkpoints) == self._log_id
+            return incarnation(self._transport, self._copy, ASK_TIMEOUT_S) == self._made
         except TransportError:  # taking back what was made will say so
             return True
 
-    def _id_of(self, topic: str) -> str:
-        """Empty where there is no such topic."""
-        found = self._transport.describe_topics([topic], ASK_TIMEOUT_S).get(topic)
-        return "" if found is None else found.topic_id
-
     def _require_same_origin(self) -> None:
         """What has been read was the origin's; not that of a job which has taken its name since."""
-        log = self._origin.topics.checkpoints
-        there = self._id_of(log)
-        if there != self._origin.history.topic_ids.get(log, there):
+        there = incarnation(self._transport, self._origin.topics, ASK_TIMEOUT_S)
+        if there != self._origin.history.topic_ids.get(self._origin.topics.checkpoints, there):
             raise JobRefused(
                 f"job {self._origin.name} was purged while it was copied: there is nothing left of it to fork"
             )

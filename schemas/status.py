@@ -6,10 +6,31 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from .checkpoints import JobOutcome
+
 AT_WORK = ("starting", "running", "failing-over")
 """States of a job that has a coordinator."""
-ENDED = ("finished", "stopped", "failed")
+ENDED = tuple(JobOutcome)
 """States of a job that has ended."""
+
+
+class Ending(StrEnum):
+    """Why a coordinator instance ended."""
+
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+    FENCED = "fenced"
+    LEFT = "left"
+    """Its host wanted it to go: the job has not ended, a successor resumes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a coordinator instance ended; its core's last effect, and its host's outcome."""
+
+    ending: Ending
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
+from ..schemas.checkpoints import JobOutcome
 from ..schemas.status import JobStatus
-
-
-class RunEnding(StrEnum):
-    """The ways in which a run ends well; every other way is an exception."""
-
-    FINISHED = "finished"
-    """Every subtask has finished for good."""
-    STOPPED = "stopped"
-    """Somebody asked for it; a later run resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What ``JobHandle.wait`` returns."""
+    """What ``JobHandle.wait`` returns. A job that failed is an exception."""
 
-    ending: RunEnding
+    ending: JobOutcome
+    """FINISHED: every subtask has finished for good. STOPPED: a later run resumes."""
     cause: str
     run_id: str
     status: JobStatus | None

@@ -20,18 +20,18 @@ from typing import assert_never
 from pyspark import SparkContext
 
 from ..coordinator.client import JobClient
-from ..coordinator.protocol.effects import Ending
 from ..coordinator.service import CoordinatorService
 from ..schemas.acks import FailureHint
+from ..schemas.checkpoints import JobOutcome
 from ..schemas.codec import encode
 from ..schemas.errors import JobFailed, RunReplaced, TransportError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
-from ..schemas.status import JobStatus
+from ..schemas.status import ENDED, Ending, JobStatus
 from ..transport.ports import Partition, Transport, Writer
 from . import listener
 from .listener import TaskEnded
-from .results import JobResult, RunEnding
+from .results import JobResult
 from .rows import InputChanged
 from .spark_job import SparkJob
 from .task import TaskCannotBegin, TaskName
@@ -76,7 +76,7 @@ class _Conclusion:
     """How the run ends: with an error, or with the ending."""
 
     error: Exception | None
-    ending: RunEnding
+    ending: JobOutcome
     cause: str
     told: Told
 
@@ -124,7 +124,7 @@ class Supervisor:
 
     def give_up_on_tasks(self, cause: str) -> None:
         """Nobody answers: ends the run by cancelling its tasks."""
-        self._posted.put(lambda: self._conclude(_Conclusion(None, RunEnding.STOPPED, cause, Told.BY_NOBODY)))
+        self._posted.put(lambda: self._conclude(_Conclusion(None, JobOutcome.STOPPED, cause, Told.BY_NOBODY)))
 
     def ending(self) -> bool:
         """Whether the run is on its way to its end, and nobody will answer a command any more."""
@@ -184,16 +184,14 @@ class Supervisor:
         except Exception as error:
             return _failed(error, str(error), Told.BY_NOBODY)
         match outcome.ending:
-            case Ending.FINISHED:
-                return _Conclusion(None, RunEnding.FINISHED, outcome.cause, Told.BY_OUR_COORDINATOR)
-            case Ending.STOPPED:
-                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, Told.BY_OUR_COORDINATOR)
+            case Ending.FINISHED | Ending.STOPPED:
+                return _Conclusion(None, JobOutcome(outcome.ending), outcome.cause, Told.BY_OUR_COORDINATOR)
             case Ending.FENCED:
                 return self._replaced(outcome.cause)
             case Ending.FAILED:
                 return self._failed_job(outcome.cause)
             case Ending.LEFT:  # somebody has asked the coordinator alone to leave
-                return _Conclusion(None, RunEnding.STOPPED, outcome.cause, Told.BY_NOBODY)
+                return _Conclusion(None, JobOutcome.STOPPED, outcome.cause, Told.BY_NOBODY)
             case never:
                 assert_never(never)
 
@@ -233,15 +231,10 @@ class Supervisor:
             status = self._status()
             if status is not None and status.run not in ("", self.parts.run_id):
                 return self._replaced(f"run {status.run} is at work")
-            match None if status is None else status.state:
-                case "finished":
-                    return _Conclusion(
-                        None, RunEnding.FINISHED, status.cause if status else "", Told.BY_OUR_COORDINATOR
-                    )
-                case "stopped":
-                    return _Conclusion(None, RunEnding.STOPPED, status.cause if status else "", Told.BY_OUR_COORDINATOR)
-                case "failed":
-                    return self._failed_job(status.cause if status else "")
+            if status is not None and status.state == JobOutcome.FAILED:
+                return self._failed_job(status.cause)
+            if status is not None and status.state in ENDED:
+                return _Conclusion(None, JobOutcome(status.state), status.cause, Told.BY_OUR_COORDINATOR)
             self._serve()
         return self._told_by_stranger()
 
@@ -398,7 +391,7 @@ class Supervisor:
 
 
 def _failed(error: Exception, cause: str, told: Told) -> _Conclusion:
-    return _Conclusion(error, RunEnding.STOPPED, cause, told)
+    return _Conclusion(error, JobOutcome.FAILED, cause, told)
 
 
 def _first_lines(error: Exception) -> str:

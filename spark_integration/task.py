@@ -88,7 +88,6 @@ class SubtaskReturn:
     """How a subtask returned normally."""
 
     subtask: SubtaskId
-    ending: str
     reason: str
 
 
@@ -156,7 +155,7 @@ def _run_subtask(plan: TaskPlan, subtask: SubtaskId, rows: ArrowRows | None, con
     finally:
         transport.close()
     _log.info("job=%s subtask=%s: %s returns: %s", plan.settings.name, subtask, name, outcome.reason)
-    return SubtaskReturn(subtask, outcome.ending.value, outcome.reason)
+    return SubtaskReturn(subtask, outcome.reason)
 
 
 def _rows(plan: TaskPlan, subtask: SubtaskId, messages: Iterator[bytes]) -> ArrowRows | None:

@@ -9,9 +9,8 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from enum import StrEnum
 from functools import partial
-from typing import NamedTuple, TypeVar, assert_never
+from typing import TypeVar, assert_never
 
 from ..schemas import events
 from ..schemas.acks import OperatorEventFrame
@@ -51,20 +50,6 @@ FLUSH_TIMEOUT_S = 5.0
 HELLOS_FAILED_MAX = 5
 """So often in a row is a Hello that could not be appended written again; each takes as long as an append may."""
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
-
-
-class Ending(StrEnum):
-    STOPPED = "stopped"
-    """The coordinator, or this process, wants no more of it."""
-    FINISHED = "finished"
-    """Its work is done, and a completed checkpoint contains that."""
-
-
-class SubtaskOutcome(NamedTuple):
-    """How a subtask returned normally: its task has nothing to retry."""
-
-    ending: Ending
-    reason: str
 
 
 class SubtaskRuntime:
@@ -164,8 +149,10 @@ class SubtaskRuntime:
         self._marker_read: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
-    def run(self, check: Callable[[], None] = lambda: None) -> SubtaskOutcome:
-        """Blocks until the subtask has been stopped or has finished for good; calls ``check`` first, while it connects.
+    def run(self, check: Callable[[], None] = lambda: None) -> do.Leave:
+        """Blocks until the subtask has been stopped or has finished for good, and returns why it leaves.
+
+        Calls ``check`` first, while it connects.
 
         Raises what ``check`` does, :class:`Superseded` when a newer attempt runs, :class:`StartTimeout` when no
         coordinator answers within ``start_timeout`` (not counting the time the broker is away), :class:`TopicMissing`,
@@ -184,10 +171,8 @@ class SubtaskRuntime:
         assert self._departure is not None
         reason = self._departure.reason
         match self._departure.departure:
-            case Departure.STOPPED | Departure.REFUSED:
-                return SubtaskOutcome(Ending.STOPPED, reason)
-            case Departure.FINISHED:
-                return SubtaskOutcome(Ending.FINISHED, reason)
+            case Departure.STOPPED | Departure.REFUSED | Departure.FINISHED:
+                return self._departure  # its task has nothing to retry
             case Departure.SUPERSEDED:
                 raise Superseded(reason)
             case Departure.NO_START:

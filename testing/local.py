@@ -14,13 +14,13 @@ from dataclasses import replace
 from types import TracebackType
 
 from ..coordinator.client import JobClient
-from ..coordinator.options import CoordinatorOptions, CoordinatorOutcome
+from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import check_may_start, require_history
 from ..coordinator.service import CoordinatorService
 from ..job import Job
 from ..schemas.errors import JobFailed
 from ..schemas.ids import SubtaskId
-from ..schemas.status import JobStatus
+from ..schemas.status import End, JobStatus
 from ..subtask_client.runtime import SubtaskRuntime
 from ..transport.memory import MemoryBroker, MemoryTransport
 from ..transport.ports import Transport
@@ -111,7 +111,7 @@ class LocalJob:
 
     # ---- waiting and looking
 
-    def wait(self, timeout: float) -> CoordinatorOutcome:
+    def wait(self, timeout: float) -> End:
         """How the job ended. Raises TimeoutError after ``timeout`` seconds, and what the coordinator gave up with."""
         service = self._service()
         outcome = service.wait(timeout)

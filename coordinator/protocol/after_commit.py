@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from ...checkpoint_log.history import Checkpoint, Keyed
 from ...schemas.checkpoints import CommandExecuted
-from ...schemas.status import BatchPlanned
-from .effects import Ending
+from ...schemas.status import BatchPlanned, Ending
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from ...schemas.events import Reset, Welcome
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.settings import layout_text
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
+from ...schemas.status import Ending
 from ...schemas.versions import Versions
 from . import commands, failover, inbox, payload_schemas, stops
 from .after_commit import GoOn
-from .effects import Append, CallReady, Ending
+from .effects import Append, CallReady
 from .registry import WaitingHello
 from .state import Attempt, JobState, Phase, Slot, SlotPhase
 from .stream import EventStream

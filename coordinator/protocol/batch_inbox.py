@@ -14,7 +14,8 @@ from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import UnreadableRecord
 from ...schemas.frames import unpack
 from ...schemas.ids import SubtaskId
-from .effects import Ending, ReadAcks
+from ...schemas.status import Ending
+from .effects import ReadAcks
 from .pending import Pending
 from .query_state import Decision, Rereading
 from .state import JobState

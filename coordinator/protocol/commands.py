@@ -8,10 +8,10 @@ from ...checkpoint_log.history import Checkpoint, keyed
 from ...schemas.acks import Command, CommandKind
 from ...schemas.checkpoints import CommandExecuted, JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
-from ...schemas.status import CommandReply
+from ...schemas.status import CommandReply, Ending
 from . import retention
 from .after_commit import AnswerCommands, CommandOutcome, EndJob, ForgetDiscarded
-from .effects import CallRequest, Ending, Reply
+from .effects import CallRequest, Reply
 from .inputs import RequestAnswered
 from .state import JobState, SavepointRequest
 

@@ -39,6 +39,7 @@ from ...schemas.events import Reset
 from ...schemas.frames import RECORD_BYTES_MAX
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import JobSettings
+from ...schemas.status import Ending
 from ...schemas.versions import CURRENT, Versions
 from . import (
     acceptance,
@@ -69,7 +70,7 @@ from .after_commit import (
     GoOn,
     RunEpoch,
 )
-from .effects import Append, Effect, Ending, ReplaceWriter, Settle
+from .effects import Append, Effect, ReplaceWriter, Settle
 from .inputs import (
     AckRead,
     AppendFailed,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from ...checkpoint_log.history import Keyed
 from ...schemas.acks import CoordinatorHeartbeat
@@ -16,7 +15,7 @@ from ...schemas.events import EventsRecord
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
-from ...schemas.status import BatchPlanned, CommandReply
+from ...schemas.status import BatchPlanned, CommandReply, End
 from .stream import EventStream
 
 # ---- logs
@@ -228,25 +227,6 @@ class KillTask:
 
     subtask: SubtaskId
     task: str
-    cause: str
-
-
-class Ending(StrEnum):
-    """Why a coordinator instance ends."""
-
-    FINISHED = "finished"
-    STOPPED = "stopped"
-    FAILED = "failed"
-    FENCED = "fenced"
-    LEFT = "left"
-    """Its host wanted it to go: the job has not ended, a successor resumes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """The last effect of all: this instance is done."""
-
-    ending: Ending
     cause: str
 
 

@@ -6,8 +6,9 @@ from ...schemas.acks import Failed
 from ...schemas.errors import RolledBack, TaskNotRunning
 from ...schemas.events import FailoverPolicy, Reset
 from ...schemas.ids import SubtaskId
+from ...schemas.status import Ending
 from . import checkpoints, sending
-from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, Ending, KillTask
+from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, KillTask
 from .gateway import Gateway
 from .pending import Step
 from .registry import UndoneAttempt

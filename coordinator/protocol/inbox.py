@@ -14,7 +14,8 @@ from ...schemas.checkpoints import InboxEvents
 from ...schemas.errors import UnreadableRecord
 from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
-from .effects import CallComplete, CallEvents, Ending, ReadAcks
+from ...schemas.status import Ending
+from .effects import CallComplete, CallEvents, ReadAcks
 from .state import Delivery, HandingOver, Inherited, JobState, Slot, SlotPhase
 
 

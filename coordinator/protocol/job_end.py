@@ -12,13 +12,12 @@ from __future__ import annotations
 from ...checkpoint_log.history import keyed
 from ...schemas.checkpoints import JobFinished, JobOutcome
 from ...schemas.ids import NO_CHECKPOINT
+from ...schemas.status import Ending
 from . import checkpoints, commands
 from .after_commit import EndJob
-from .effects import Drain, Ending
+from .effects import Drain
 from .inputs import WorkLeft
 from .state import Draining, JobState, SlotPhase
-
-_OUTCOMES = {Ending.FINISHED: JobOutcome.FINISHED, Ending.STOPPED: JobOutcome.STOPPED, Ending.FAILED: JobOutcome.FAILED}
 
 
 def drain(job: JobState) -> bool:
@@ -64,7 +63,7 @@ def commit(job: JobState) -> bool:
     """Commit the end that is due. A stop that failed is finished by whoever starts the job next."""
     assert job.due_end is not None
     (ending, cause), job.due_end = job.due_end, None
-    finished = JobFinished(job.history.epoch, _OUTCOMES[ending], cause, job.registry.run_id)
+    finished = JobFinished(job.history.epoch, JobOutcome(ending), cause, job.registry.run_id)
     over = [] if ending is Ending.FAILED else job.history.stop_over()
     job.commit([*keyed(finished), *over], EndJob(ending, cause))
     return True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...schemas.acks import CoordinatorHeartbeat
+from ...schemas.status import Ending
 from . import attempts, failover
-from .effects import AppendHeartbeat, Ending
+from .effects import AppendHeartbeat
 from .state import JobState, Phase, SlotPhase
 
 

@@ -25,10 +25,11 @@ from ...schemas.graph import InputSettings, Partitioning
 from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings, Restore
 from ...schemas.state import OPEN_END, Sender
+from ...schemas.status import Ending
 from . import attempts, batches, commands, inbox, payload_schemas, rescaling, stops
 from .after_commit import BeginEpoch, RunEpoch
 from .checkpoints import IDS_RESERVED
-from .effects import Append, CallReset, CallStart, CollectOrphans, Ending, ReadAcks
+from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .inputs import Begin, Committed, Redistributed, Reread
 from .registry import UndoneAttempt, WaitingHello
 from .state import Epoch, Inherited, JobState, Phase, Slot, SlotPhase

@@ -19,9 +19,10 @@ from ...schemas.events import Stop
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.settings import JobSettings
 from ...schemas.state import Sender
+from ...schemas.status import End, Ending
 from ...schemas.versions import CURRENT, Versions
 from .after_commit import AfterCommit, CommandOutcome, Committing
-from .effects import Append, CallComplete, CallEvents, Commit, Effect, End, Ending, Settle
+from .effects import Append, CallComplete, CallEvents, Commit, Effect, Settle
 from .gateway import Gateway
 from .log_clock import LogClock
 from .pending import Pending

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...coordinator.client import JobClient, list_jobs
+from ...coordinator.status_log import StatusLog
 from ...schemas.acks import BatchCommitted, BatchWanted, RunStarted
-from ...schemas.codec import decode, encode
-from ...schemas.errors import JobError, JobRefused, PositionUnavailable, TransportError, UnreadableRecord
+from ...schemas.codec import encode
+from ...schemas.errors import JobError, JobRefused, TopicMissing, TransportError
 from ...schemas.ids import NO_CHECKPOINT
-from ...schemas.status import BatchOutcome, BatchPlanned, JobStatus
+from ...schemas.status import ENDED, BatchOutcome, BatchPlanned, JobStatus
 from ...schemas.topics import TopicNames
-from ...transport.ports import LogRecord, Partition, Reader, Transport, Writer
+from ...transport.incarnation import incarnation
+from ...transport.ports import Partition, Transport, Writer
 
 RESEND_S = 1.0
 """Seconds after which an unanswered request is written again, and the coordinator's status looked at."""
@@ -29,7 +31,6 @@ _LOOK_AGAIN_S = 0.2
 _REACH_TIMEOUT_S = 10.0
 _FLUSH_TIMEOUT_S = 5.0
 _CLOSE_TIMEOUT_S = 1.0
-_ENDED = ("finished", "stopped", "failed")
 
 
 class Planner:
@@ -95,7 +96,10 @@ class Planner:
             link.history,
         )
         self._requests += 1
-        answer = self._answered(link, wanted, deadline)
+        try:
+            answer = self._answered(link, wanted, deadline)
+        except TopicMissing as error:
+            raise self._purged(link) or error from None
         if answer.outcome is BatchOutcome.REFUSED:
             raise JobRefused(
                 f"the coordinator of job {self._topics.job} refuses the query's next batch: {answer.cause}"
@@ -179,7 +183,7 @@ class Planner:
             if now >= send_at and (append is None or append.settled):  # one at a time, however long the broker is away
                 append = link.write(request)
                 send_at = now + self._wait_s + self._resend_s  # it may take as long as it was told
-            for found in link.poll(max(0.0, min(look_at, deadline) - now)):
+            for _, found in link.log.poll(max(0.0, min(look_at, deadline) - now)):
                 if isinstance(found, JobStatus):
                     link.status = found
                 elif isinstance(found, BatchPlanned) and (found.run, found.request) == (link.run, wanted.request):
@@ -189,29 +193,30 @@ class Planner:
     def _require_alive(self, link: _Link) -> None:
         """Raises JobError where the job's coordinator has said that it has ended, and nobody has taken its place."""
         status = link.status
-        if status is not None and status.state in _ENDED:
+        if status is not None and status.state in ENDED:
             raise JobError(
                 f"job {self._topics.job} has ended ({status.state}: {status.cause or 'no cause given'}), so nobody"
                 " plans the query's batches. Start its coordinator again, then the query: it goes on where it was"
             )
 
-    def _purged(self, link: _Link) -> bool:
-        topic = self._topics.checkpoints
+    def _purged(self, link: _Link) -> JobRefused | None:
         try:
-            there = link.transport.describe_topics([topic], _REACH_TIMEOUT_S)
+            there = incarnation(link.transport, self._topics, _REACH_TIMEOUT_S)
         except TransportError:
-            return False
-        return topic in there and there[topic].topic_id != link.history
+            return None
+        if there in ("", link.history):
+            return None
+        return JobRefused(
+            f"job {self._topics.job} has been purged since the query began, so nobody plans its batches. Start the"
+            " query again, with a new checkpointLocation"
+        )
 
     def _unanswered(self, link: _Link) -> JobError:
         """What can be said of a coordinator that says nothing."""
         job, waited = self._topics.job, f"within {self._timeout_s:g} s (option 'coordinatorTimeout')"
         status = link.status
-        if self._purged(link):
-            return JobRefused(
-                f"job {job} has been purged since the query began, so nobody plans its batches. Start the query again,"
-                " with a new checkpointLocation"
-            )
+        if (purged := self._purged(link)) is not None:
+            return purged
         if status is None:
             try:
                 status = JobClient(link.transport, job, self._topics.prefix).status()
@@ -221,7 +226,7 @@ class Planner:
         if status is None:
             return JobError(f"no coordinator of job {job} has answered {waited}, and none has ever run. {start}")
         silent_s = max(0.0, time.time() - status.at_ms / 1000)
-        if status.state in _ENDED or silent_s > _SILENT_S:
+        if status.state in ENDED or silent_s > _SILENT_S:
             return JobError(
                 f"the coordinator of job {job} did not answer {waited}: it does not run. {silent_s:.0f} s ago it last"
                 f" said {status.state!r}{f' ({status.cause})' if status.cause else ''}. {start}"
@@ -245,7 +250,7 @@ class _Append:
 
 @dataclass(slots=True)
 class _Link:
-    """The handles of one run. Its reader begins at the status topic's end, before anything is asked."""
+    """The handles of one run. Its log begins at the status topic's end, before anything is asked."""
 
     transport: Transport
     topics: TopicNames
@@ -254,15 +259,12 @@ class _Link:
     run_offset: int | None = None
     status: JobStatus | None = None
     """The newest that was read."""
-    _status_log: Partition = field(init=False)
-    _reader: Reader = field(init=False)
+    log: StatusLog = field(init=False)
     _writer: Writer | None = None
     _failed: bool = False
 
     def __post_init__(self) -> None:
-        self._status_log = Partition(self.topics.status, 0)
-        end = self.transport.offsets([self._status_log], _REACH_TIMEOUT_S)[self._status_log].end
-        self._reader = self.transport.reader({self._status_log: end})
+        self.log = StatusLog(self.transport, self.topics, timeout_s=_REACH_TIMEOUT_S)
 
     def write(self, value: bytes) -> _Append:
         """Appends to the acks topic, by a new writer where the last one has failed: that takes nothing any more."""
@@ -291,25 +293,9 @@ class _Link:
         if writer is not None:
             writer.close(timeout_s)
 
-    def poll(self, timeout_s: float) -> list[object]:
-        """What has been written to the status topic since."""
-        try:
-            return [_decoded(record) for record in self._reader.poll(timeout_s)]
-        except PositionUnavailable:  # truncated: what is asked again is answered again
-            there = self.transport.offsets([self._status_log], _REACH_TIMEOUT_S)[self._status_log]
-            self._reader.seek(self._status_log, there.begin)
-            return []
-
     def close(self) -> None:
         try:
-            self._reader.close()
+            self.log.close()
             self._close_writer(_CLOSE_TIMEOUT_S)
         finally:
             self.transport.close()
-
-
-def _decoded(record: LogRecord) -> object:
-    try:
-        return decode(record.value)
-    except UnreadableRecord:
-        return None

@@ -11,11 +11,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ...coordinator.client import JobClient
-from ...coordinator.protocol.effects import Ending
 from ...coordinator.service import CoordinatorService
 from ...job import Job
 from ...schemas.errors import ConfigurationError, JobError, JobFailed, JobRefused, PenstockError, RunReplaced
-from ...schemas.status import JobStatus
+from ...schemas.status import Ending, JobStatus
 from ...transport.kafka import KafkaTransport
 from .options import SourceOptions
 from .query_listener import BatchListener, CommitTeller

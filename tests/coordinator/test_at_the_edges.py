@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.coordinator import preflight
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import AppendFailed, BrokerUnreachable
 from penstock.schemas.settings import RestartStrategy
+from penstock.schemas.status import Ending
 from penstock.transport.memory import MemoryBroker, MemoryTransport, MemoryWriter
 from penstock.transport.ports import LogRecord, OnOutcome, Partition
 

@@ -10,12 +10,12 @@ from typing import ClassVar
 import pytest
 
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.acks import Hello
 from penstock.schemas.checkpoints import JobFinished
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.errors import AppendFailed, AppendNotAuthorized, NotAuthorized
 from penstock.schemas.ids import SubtaskId
+from penstock.schemas.status import Ending
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryFencedLog, MemoryTransport, MemoryWriter
 from penstock.transport.ports import OnOutcome, Partition

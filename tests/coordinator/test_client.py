@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.client import LISTEN_OPEN_S, STATUS_LOOK_BACK, JobClient, list_jobs, statuses
-from penstock.coordinator.protocol.effects import Ending
+from penstock.coordinator.client import LISTEN_OPEN_S, JobClient, list_jobs, statuses
+from penstock.coordinator.status_log import LOOK_BACK
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
-from penstock.schemas.status import CommandReply, JobStatus
+from penstock.schemas.status import CommandReply, Ending, JobStatus
 from penstock.testing.local import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport
 from penstock.transport.ports import Partition
@@ -235,7 +235,7 @@ def test_a_status_behind_a_flood_of_replies_is_found() -> None:
     client, now = JobClient(transport, "job"), status(at_ms=round(1000 * time.time()))
     tell(transport, now)
     writer, reply = transport.writer(), encode(CommandReply("c", False, "too many wait", -1, b""))
-    for _ in range(5 * STATUS_LOOK_BACK):
+    for _ in range(5 * LOOK_BACK):
         writer.append(Partition(client.topics.status, 0), reply)
     writer.close()
     assert client.status() == now

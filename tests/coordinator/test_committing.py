@@ -13,8 +13,8 @@ import pytest
 import penstock
 from penstock.coordinator import host
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.settings import CheckpointSettings, RestartStrategy
+from penstock.schemas.status import Ending
 from penstock.testing.local import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from penstock.coordinator import preflight, truncation
-from penstock.coordinator.options import CoordinatorOptions, CoordinatorOutcome
+from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.schemas.acks import CheckpointAck, Failed, Hello, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart, EpochClaimed
@@ -22,6 +22,7 @@ from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, RestartStrategy
 from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender, StateHandle
+from penstock.schemas.status import End
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import LogRecord, OffsetRange, Partition
 
@@ -59,7 +60,7 @@ class Coordinated:
         self.settings, self.transport = settings, MemoryTransport(broker)
         given = CoordinatorOptions(status_interval_s=0.05, deadline_s=PATIENCE_S, **options)
         self.runtime = CoordinatorRuntime(settings, {}, MemoryTransport(broker), given)
-        self.outcome: CoordinatorOutcome | None = None
+        self.outcome: End | None = None
         self.refusal: JobRefused | None = None
         self.attempts: dict[SubtaskId, Start] = {}
         self._thread = threading.Thread(target=self._run, name="coordinator")

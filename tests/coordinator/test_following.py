@@ -13,6 +13,7 @@ import pytest
 from penstock.coordinator import following
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.following import Heard
+from penstock.coordinator.status_log import LOOK_BACK
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import BrokerUnreachable, TopicMissing, WrittenByNewer
 from penstock.schemas.status import JobStatus, PendingStatus
@@ -68,18 +69,18 @@ def tell(transport: Transport, *told: JobStatus | bytes) -> Partition:
 
 
 def test_a_follower_begins_some_minutes_ago_and_goes_on(transport: Transport, client: JobClient) -> None:
-    partition = tell(transport, *(status(second) for second in range(following.LOOK_BACK + 5)), b"garbage")
+    partition = tell(transport, *(status(second) for second in range(LOOK_BACK + 5)), b"garbage")
     with client.follow() as follower:
         assert not follower.caught_up
         found = []
         while not follower.caught_up:
             found += follower.poll(1.0)
-        were_there = [status(second) for second in range(6, following.LOOK_BACK + 5)]
+        were_there = [status(second) for second in range(6, LOOK_BACK + 5)]
         assert found == [Heard(each, each.at_ms) for each in were_there]
         assert follower.poll(0.0) == []
         tell(transport, status(999))
         assert [each.status for each in follower.poll(5.0)] == [status(999)]
-        transport.truncate({partition: following.LOOK_BACK})
+        transport.truncate({partition: LOOK_BACK})
         tell(transport, status(1000))
         assert [each.status for each in follower.poll(5.0)] == [status(1000)]
 
@@ -105,7 +106,7 @@ def test_a_topic_that_was_made_anew_is_not_read_on(
         transport.create_topics(SPECS)
         tell(transport, status(0))
         with pytest.raises(
-            TopicMissing, match="made anew: offset 5 was read, and it ends at 1" if silent else "deleted"
+            TopicMissing, match="recreated: offset 5 was read, and it ends at 1" if silent else "deleted"
         ):
             follower.poll(0.0)
 
@@ -124,7 +125,7 @@ def test_a_topic_that_was_made_anew_while_nobody_could_look_is_not_read_on(
         asleep_until = time.time() + 3600.0
         monkeypatch.setattr(following.time, "time", lambda: asleep_until)
         for _ in range(2):
-            with pytest.raises(TopicMissing, match="made anew: offset 3 was read, and it ends at 9"):
+            with pytest.raises(TopicMissing, match="recreated: offset 3 was read, and it ends at 9"):
                 follower.poll(0.0)
             asleep_until += 60.0
 

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import penstock
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.settings import RestartStrategy
+from penstock.schemas.status import Ending
 
 from .jobs import (
     PATIENCE_S,

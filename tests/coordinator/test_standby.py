@@ -13,14 +13,13 @@ import pytest
 from penstock.coordinator import acks_reader, standby
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.standby import StandbyService, Standing
 from penstock.schemas.acks import AcksRecord, Command, CommandKind, CoordinatorHeartbeat
 from penstock.schemas.checkpoints import JobFinished
 from penstock.schemas.codec import MARKER, Record, decode, encode
 from penstock.schemas.errors import BrokerUnreachable, JobRefused, TopicMissing
-from penstock.schemas.status import BatchOutcome, JobStatus
+from penstock.schemas.status import BatchOutcome, Ending, JobStatus
 from penstock.spark_integration.streaming.planner import Planner
 from penstock.testing.faults import Faults
 from penstock.testing.local import LocalJob

@@ -9,7 +9,6 @@ import pytest
 
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.preflight import check_may_start
-from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.runtime import CoordinatorRuntime
 from penstock.coordinator.service import CoordinatorService
 from penstock.schemas.acks import CoordinatorHeartbeat
@@ -24,7 +23,7 @@ from penstock.schemas.checkpoints import (
 from penstock.schemas.codec import MARKER, decode, encode
 from penstock.schemas.errors import CoordinatorClosed, JobHasFinished, JobRefused, PositionUnavailable
 from penstock.schemas.settings import Restore
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import Ending, JobStatus
 from penstock.testing.local import LocalJob
 from penstock.testing.transport import FaultyFencedLog
 from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTransport

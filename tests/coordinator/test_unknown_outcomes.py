@@ -10,7 +10,6 @@ import pytest
 
 import penstock
 from penstock.coordinator import host, preflight
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, JobFinished
 from penstock.schemas.codec import decode
 from penstock.schemas.errors import (
@@ -22,6 +21,7 @@ from penstock.schemas.errors import (
     OutcomeUnknown,
 )
 from penstock.schemas.settings import RestartStrategy
+from penstock.schemas.status import Ending
 from penstock.transport.memory import MemoryBroker, MemoryFencedLog, MemoryTransport
 from penstock.transport.ports import FencedLog, Partition
 

@@ -64,5 +64,5 @@ def subtask(index: int) -> int:
         return SUPERSEDED
     finally:
         transport.close()
-    print(f"returned: {outcome.ending.value}: {outcome.reason}")
+    print(f"returned: {outcome.departure.value}: {outcome.reason}")
     return 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.schemas.events import FailoverPolicy
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import Ending, JobStatus
 from penstock.testing import LocalJob
 from tests.rounds import rounds
 

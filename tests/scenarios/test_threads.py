@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import CoordinatorClosed, TaskNotRunning
+from penstock.schemas.status import Ending
 from penstock.subtask_client.api import Idle, PollResult, Progress
 from tests.coordinator.jobs import (
     PATIENCE_S,

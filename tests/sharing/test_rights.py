@@ -14,13 +14,13 @@ import pytest
 from penstock.cli import main
 from penstock.coordinator.client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.schemas.access import Grant, Operation, Resource
 from penstock.schemas.errors import NotAuthorized
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.plan import Plan as Needs
 from penstock.schemas.plan import Role
+from penstock.schemas.status import Ending
 from penstock.schemas.topics import TopicSpec
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport import Partition

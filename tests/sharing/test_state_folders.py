@@ -12,12 +12,13 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import CollectOrphans, Ending
+from penstock.coordinator.protocol.effects import CollectOrphans
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.state_owner import WITNESS, check_state_owner, claim_states
 from penstock.coordinator.stored_states import collect_orphans
 from penstock.schemas.errors import JobRefused, StateError
 from penstock.schemas.state import state_location
+from penstock.schemas.status import Ending
 from penstock.schemas.topics import TopicSpec
 from penstock.testing.local import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport, StateStorage

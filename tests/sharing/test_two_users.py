@@ -11,9 +11,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import NotAuthorized
 from penstock.schemas.plan import Plan as Needs
+from penstock.schemas.status import Ending
 from penstock.schemas.topics import TopicNames
 from penstock.testing.local import LocalJob
 from penstock.transport import Election, Partition

@@ -14,7 +14,6 @@ from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, inputs, late_stops
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.invariants import check_invariants
 from penstock.coordinator.protocol.retention import truncation
 from penstock.coordinator.protocol.state import Phase
@@ -29,7 +28,7 @@ from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import Restore
 from penstock.schemas.state import StateHandle, epoch_of_location
-from penstock.schemas.status import BatchPlanned
+from penstock.schemas.status import BatchPlanned, End, Ending
 from penstock.schemas.user_codec import JsonCodec
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import FencedLog, LogRecord, Partition
@@ -180,7 +179,7 @@ class CoordinatorProcess:
             self.world.finished, self.world.stopped = True, stopped
         self.world.untold = False
 
-    def _end_told(self, end: effects.End) -> None:
+    def _end_told(self, end: End) -> None:
         """Where its last words were refused it breaks off, and the one behind it tells them."""
         if end.ending in (Ending.STOPPED, Ending.FINISHED) and self.pen.failure is not None:
             self.world.untold = True
@@ -270,7 +269,7 @@ class CoordinatorProcess:
                 world.kill_task(effect.task, effect.cause)
             case effects.Drain():
                 self._work_done()
-            case effects.End():
+            case End():
                 self._end_told(effect)
             case _:
                 self._call(effect)

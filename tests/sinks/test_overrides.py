@@ -12,8 +12,8 @@ import pytest
 from pyspark import cloudpickle
 
 import penstock
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import ConfigurationError
+from penstock.schemas.status import Ending
 from penstock.sinks import FileSink
 from penstock.testing import LocalJob
 

@@ -18,8 +18,8 @@ import pytest
 import penstock
 from penstock.broker import EmbeddedBroker
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.status import Ending
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.kafka_shared import SharedKafkaTransport

@@ -12,9 +12,8 @@ from typing import Any
 
 import penstock
 from penstock.coordinator.options import CoordinatorOptions
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.events import FailoverPolicy
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import Ending, JobStatus
 from penstock.testing import Faults, LocalJob
 from penstock.transport import Transport
 

@@ -7,8 +7,8 @@ import threading
 import pytest
 
 import penstock
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.errors import JobFailed
+from penstock.schemas.status import Ending
 from penstock.testing import Faults, LocalJob
 from penstock.testing.records import (
     CheckpointAck,

@@ -62,7 +62,7 @@ from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import NO_ATTEMPT, SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
 from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender, StateHandle, attempt_location
-from penstock.schemas.status import CommandReply
+from penstock.schemas.status import CommandReply, End
 from penstock.schemas.versions import CURRENT
 
 T = TypeVar("T")
@@ -285,8 +285,8 @@ class Script:
         return self.job.statistics.dropped[reason]
 
     @property
-    def ended(self) -> effects.End | None:
-        return next(iter(self.made(effects.End)), None)
+    def ended(self) -> End | None:
+        return next(iter(self.made(End)), None)
 
     def forget(self) -> None:
         self.calls.clear()

@@ -10,6 +10,7 @@ from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolic
 from penstock.schemas.ids import NO_CHECKPOINT
 from penstock.schemas.sanitize import TEXT_CHARS_MAX
 from penstock.schemas.settings import OperatorSettings, RestartStrategy
+from penstock.schemas.status import End, Ending
 
 from .driver import LAYOUT, S0, S1, Script, names
 
@@ -175,8 +176,8 @@ def test_a_record_of_a_higher_epoch_means_fenced() -> None:
     foreign = type(sender)(sender.operator, sender.subtask, sender.attempt, sender.epoch + 1, 0)
     script.read(script.task().heartbeat(sender=foreign))
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FENCED
-    assert {type(effect) for effect in script.effects} <= {effects.Settle, effects.End}
+    assert script.ended.ending is Ending.FENCED
+    assert {type(effect) for effect in script.effects} <= {effects.Settle, End}
 
 
 def test_an_ended_core_handles_nothing() -> None:

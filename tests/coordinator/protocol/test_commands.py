@@ -11,6 +11,7 @@ from penstock.schemas.acks import Command, CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
 from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
 from penstock.schemas.settings import Restore
+from penstock.schemas.status import Ending
 
 from .driver import INTERVAL, S0, S1, Script
 
@@ -130,7 +131,7 @@ def test_stop_commits_the_end_then_tells_everybody() -> None:
     assert [(type(r), r.attempt) for r in script.appended(S0) if isinstance(r, Stop)] == [(Stop, attempt)]
     assert [reply.accepted for reply in script.replies()] == [True]
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.STOPPED
+    assert script.ended.ending is Ending.STOPPED
 
 
 def test_a_stop_is_not_executed_by_the_next_run() -> None:
@@ -162,7 +163,7 @@ def test_stop_with_savepoint_ends_behind_the_savepoint() -> None:
     assert [(m.savepoint, m.stop) for m in script.records(S1, TriggerCheckpoint)] == [(True, True)]
     script.acknowledge(n)
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.STOPPED
+    assert script.ended.ending is Ending.STOPPED
     assert [r.outcome for r in script.committed(JobFinished)] == [JobOutcome.STOPPED]
     assert [reply.checkpoint_id for reply in script.replies()] == [n]
     script.restart()

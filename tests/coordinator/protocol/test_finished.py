@@ -10,6 +10,7 @@ from penstock.coordinator.protocol.state import SlotPhase
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.errors import TaskFinished
 from penstock.schemas.events import CheckpointCompleted, Reset, Start, Stop
+from penstock.schemas.status import Ending
 
 from .driver import S0, S1, Script
 
@@ -226,7 +227,7 @@ def test_when_every_subtask_has_finished_the_job_has() -> None:
         (n,) = script.pending
         script.acknowledge(n, finished=True)
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FINISHED
+    assert script.ended.ending is Ending.FINISHED
     (finished,) = script.committed(JobFinished)
     assert (finished.outcome, finished.run) == (JobOutcome.FINISHED, "run-1")
 

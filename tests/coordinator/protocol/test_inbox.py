@@ -11,6 +11,7 @@ from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.schemas.acks import OperatorEventFrame
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.status import Ending
 
 from .driver import INTERVAL, S0, S1, Script, names
 
@@ -328,7 +329,7 @@ def test_a_range_that_is_not_whole_ends_the_job_and_says_what_is_missing(how: st
     else:
         script.restart()
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
+    assert script.ended.ending is Ending.FAILED
     assert f"events 0 to 2 of {S0}" in script.ended.cause
     assert "--from-checkpoint" in script.ended.cause
     assert script.received() == []

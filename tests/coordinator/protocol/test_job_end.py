@@ -11,6 +11,7 @@ from penstock.schemas.checkpoints import JobFinished, JobOutcome, JobStopping
 from penstock.schemas.errors import TaskFinished
 from penstock.schemas.events import Start, Stop
 from penstock.schemas.settings import OperatorSettings, Restore
+from penstock.schemas.status import Ending
 
 from .driver import S0, S1, Script, names
 
@@ -82,7 +83,7 @@ def test_work_that_does_not_end_in_time_fails_the_job_by_name(end) -> None:
     assert script.ended is None
     script.advance(2.0)
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
+    assert script.ended.ending is Ending.FAILED
     for what in ("op (3)", "end_timeout", "600", f"checkpoint {n}"):
         assert what in script.ended.cause
 
@@ -123,7 +124,7 @@ def test_whoever_starts_next_finishes_the_end(end, continues: bool) -> None:
     assert script.ended is None
     script.handle(left(script))
     assert script.ended is not None
-    assert script.ended.ending is (effects.Ending.FINISHED if end is finishing else effects.Ending.STOPPED)
+    assert script.ended.ending is (Ending.FINISHED if end is finishing else Ending.STOPPED)
 
 
 def test_a_job_that_was_stopped_goes_on_when_it_is_started_again() -> None:

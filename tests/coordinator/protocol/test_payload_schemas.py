@@ -9,13 +9,13 @@ import pytest
 from penstock.checkpoint_log.history import History
 from penstock.checkpoint_log.restorability import schemas_needed_by
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.acks import RunStarted, SchemaDigest
 from penstock.schemas.checkpoints import SchemaUsed
 from penstock.schemas.errors import JobRefused
 from penstock.schemas.events import Start, Stop, Welcome, WriterSchema
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import JobSettings, OperatorSettings, Rescale, Restore
+from penstock.schemas.status import Ending
 from penstock.schemas.user_schemas import JSON, Subject, UserSchema, text_of
 from penstock.schemas.versions import CURRENT
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.failover import ALIKE_MAX
 from penstock.coordinator.protocol.inputs import CoordinatorRaised
 from penstock.coordinator.protocol.restarts import RestartBudget
@@ -13,6 +12,7 @@ from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.errors import CoordinatorClosed
 from penstock.schemas.events import Stop
 from penstock.schemas.settings import RestartStrategy
+from penstock.schemas.status import Ending
 
 from .driver import S0, S1, Script
 
@@ -70,7 +70,7 @@ def test_past_the_budget_the_job_fails_with_the_last_cause() -> None:
     script.forget()
     script.read(script.task().failed("the last straw"))
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
+    assert script.ended.ending is Ending.FAILED
     assert "the last straw" in script.ended.cause
     (finished,) = script.committed(JobFinished)
     assert finished.outcome is JobOutcome.FAILED
@@ -115,7 +115,7 @@ def test_a_run_that_never_gets_all_its_subtasks_up_fails_and_names_them() -> Non
     assert script.ended is None
     _passing(script, 1)
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FAILED
+    assert script.ended.ending is Ending.FAILED
     assert "only 1 of 2 subtasks registered within 20 s (missing: op/1)" in script.ended.cause
 
 

@@ -10,6 +10,7 @@ from penstock.coordinator.protocol.log_clock import LogClock
 from penstock.schemas.acks import CoordinatorHeartbeat, RunStarted
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.status import Ending
 
 from .driver import S0, S1, Script, names
 
@@ -102,7 +103,7 @@ def test_a_heartbeat_of_a_higher_epoch_means_fenced() -> None:
     script = Script.running()
     script.read(CoordinatorHeartbeat(2, "another"))
     assert script.ended is not None
-    assert script.ended.ending is effects.Ending.FENCED
+    assert script.ended.ending is Ending.FENCED
 
 
 # ---- silence

@@ -7,14 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.effects import Ending
 from penstock.coordinator.protocol.inputs import AppendFailed, CoordinatorRaised
 from penstock.coordinator.status import job_status
 from penstock.schemas.acks import FailureHint, Heartbeat, Hello, RunStarted
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import OperatorSettings, Restore
-from penstock.schemas.status import SubtaskStatus
+from penstock.schemas.status import Ending, SubtaskStatus
 
 from .driver import LAYOUT, S0, S1, Script
 

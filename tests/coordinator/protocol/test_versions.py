@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol.core import CoordinatorCore
-from penstock.coordinator.protocol.effects import Ending
 from penstock.schemas.acks import Refused, RunStarted
 from penstock.schemas.events import Start, Stop, Welcome
+from penstock.schemas.status import Ending
 from penstock.schemas.versions import CURRENT, Versions
 
 from .driver import S0, S1, Script

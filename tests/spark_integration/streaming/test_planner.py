@@ -263,6 +263,16 @@ def test_the_status_topic_may_be_truncated_under_the_planner(fake: FakeCoordinat
     assert planner.plan(-1).outcome is BatchOutcome.NOTHING
 
 
+def test_a_planner_of_a_purged_job_is_told_so_at_once(fake: FakeCoordinator, transport: MemoryTransport) -> None:
+    planner = planner_of(transport)
+    planner.plan(-1)
+    fake.mute = True
+    transport.delete_topics([fake.topics.status, fake.topics.checkpoints])
+    topics_of(transport, JOB, 2)
+    with pytest.raises(JobRefused, match="has been purged since the query began"):
+        planner.plan(-1)
+
+
 def test_a_closed_planner_leaves_no_handle_open(fake: FakeCoordinator) -> None:
     assert isinstance(fake.transport, MemoryTransport)
     counted = Counted(fake.transport.broker)

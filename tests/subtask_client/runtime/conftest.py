@@ -16,7 +16,8 @@ from penstock.schemas.frames import pack, unpack
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.settings import CheckpointSettings, JobSettings, OperatorSettings
 from penstock.subtask_client.api import Subtask
-from penstock.subtask_client.runtime import SubtaskOutcome, SubtaskRuntime
+from penstock.subtask_client.protocol.effects import Leave
+from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition
 
@@ -102,7 +103,7 @@ class Rig:
         self.stop_requested = threading.Event()
         self.options: dict[str, Any] = {}
         self.runtime: SubtaskRuntime | None = None
-        self.outcome: SubtaskOutcome | BaseException | None = None
+        self.outcome: Leave | BaseException | None = None
         self._thread: threading.Thread | None = None
         topics = self.settings.topics
         self.transport.create_topics(topics.specs(self.settings.parallelism))

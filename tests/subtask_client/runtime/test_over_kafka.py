@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.schemas import acks, events
-from penstock.subtask_client.runtime import Ending
+from penstock.subtask_client.protocol.effects import Departure
 from penstock.transport.kafka import KafkaTransport
 
 
@@ -29,5 +29,5 @@ def test_a_subtask_lives_over_kafka_as_it_does_in_memory(kafka_broker, rig_over)
     assert rig.called("handle_operator_event") == [(b"a",), (b"b",), (b"c",), (b"c",)]
     assert rig.called("restore_state") == [(1, b"a,b")]
     rig.stop(start)
-    assert rig.ended().ending is Ending.STOPPED
+    assert rig.ended().departure is Departure.STOPPED
     transport.close()

@@ -20,7 +20,7 @@ from penstock.schemas.errors import (
 from penstock.schemas.events import FailoverPolicy
 from penstock.schemas.state import StateHandle
 from penstock.subtask_client.api import FencingToken, Finished, Idle, Progress, Subtask
-from penstock.subtask_client.runtime import Ending
+from penstock.subtask_client.protocol.effects import Departure, Leave
 
 DEADLINE_S = 10.0
 
@@ -225,7 +225,7 @@ def test_whatever_callback_raises_the_attempt_fails_and_another_begins_in_place(
     assert len(rig.objects) == 2
     assert rig.called("close") == [()]
     rig.stop(start)
-    assert rig.ended().ending is Ending.STOPPED
+    assert rig.ended().departure is Departure.STOPPED
 
 
 class Takes(Subtask):
@@ -258,7 +258,7 @@ def test_close_that_raises_is_only_logged(rig, caplog):
     rig.run()
     start = rig.start()
     rig.stop(start)
-    assert rig.ended().ending is Ending.STOPPED
+    assert rig.ended().departure is Departure.STOPPED
     assert "boom in close" in caplog.text
     assert "job=job operator=reader subtask=0 attempt=0" in caplog.text
 
@@ -406,14 +406,14 @@ def test_stop_returns_normally_with_its_reason(rig):
     """Section 4, run."""
     rig.run()
     rig.stop(rig.start())
-    assert rig.ended() == (Ending.STOPPED, "the job stops")
+    assert rig.ended() == Leave(Departure.STOPPED, "the job stops")
 
 
 def test_a_hello_answered_by_stop_never_makes_an_object(rig):
     rig.run()
     hello, attempt = rig.hello()
     rig.append(events.Stop(1, attempt, hello.nonce, "a newer run owns the job"))
-    assert rig.ended() == (Ending.STOPPED, "a newer run owns the job")
+    assert rig.ended() == Leave(Departure.STOPPED, "a newer run owns the job")
     assert rig.objects == []
 
 
@@ -427,7 +427,7 @@ def test_asked_to_stop_by_its_host_it_leaves_cleanly(rig, answered):
     else:
         rig.hello()
     rig.stop_requested.set()
-    assert rig.ended().ending is Ending.STOPPED
+    assert rig.ended().departure is Departure.STOPPED
     assert len(rig.called("close")) == answered
 
 
@@ -457,7 +457,7 @@ def test_a_finished_subtask_returns_when_a_completed_checkpoint_contains_its_end
     rig.append(rig.marker(2, 0))
     assert rig.expect(acks.CheckpointAck).finished
     rig.append(events.CheckpointCompleted(1, 2))
-    assert rig.ended().ending is Ending.FINISHED
+    assert rig.ended().departure is Departure.FINISHED
     assert rig.objects[0].steps == 3
 
 
