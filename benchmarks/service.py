@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.job import Job

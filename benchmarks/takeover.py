@@ -31,7 +31,7 @@ from rich.table import Table
 
 from penstock.audit import audit
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.coordinator.standby import TAKEOVER_AFTER_S
 from penstock.schemas.ids import SubtaskId
 from penstock.subtask_client.runtime import SubtaskRuntime

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..broker import detached_status, start_detached
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.errors import JobRefused
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..transport.kafka import KafkaTransport

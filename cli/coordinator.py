@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..coordinator.service import CoordinatorService, instances_of
 from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client

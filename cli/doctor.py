@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..broker import BrokerError, find_java, jar_cache
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.checkpoints import OperatorSnapshot
 from ..schemas.errors import NotAuthorized, PenstockError
 from ..schemas.plan import Role, alter_command, topic_grants

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.status import ENDED, CommandReply
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JobArgument, JsonOption, PrefixOption, job_client

@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from ..coordinator.costs import Cost, JobOnBroker, jobs_on
+from ..client.topic_usage import Cost, JobOnBroker, jobs_on
 from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..checkpoint_log.history import History
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..coordinator.metrics import MetricsServer, Numbers
 from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import require_history

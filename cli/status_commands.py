@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from ..coordinator.client import JobClient
-from ..coordinator.following import Heard
+from ..client.job_client import JobClient
+from ..client.status_follower import Heard
 from ..dashboard import model
 from ..dashboard.model import History
 from ..schemas.errors import BrokerUnreachable

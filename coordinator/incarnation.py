@@ -13,10 +13,10 @@ from dataclasses import replace
 from math import inf
 
 from ..checkpoint_log.history import History
+from ..client.log_reader import read_log
 from ..schemas.acks import CoordinatorHeartbeat, FromAttempt
 from ..schemas.errors import JobRefused, TransportError
 from ..transport.ports import Partition, Transport
-from .preflight import read_log
 from .protocol.inputs import AckRead
 
 _log = logging.getLogger(__name__)

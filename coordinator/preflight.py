@@ -7,20 +7,18 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ..checkpoint_log.history import History, Keyed
+from ..checkpoint_log.history import History
 from ..checkpoint_log.restorability import Offsets
-from ..schemas.checkpoints import CheckpointLogRecord, EpochClaimed
-from ..schemas.codec import decode
+from ..client.log_reader import read_log
+from ..schemas.checkpoints import EpochClaimed
 from ..schemas.errors import (
     BrokerUnreachable,
     Fenced,
-    ForeignRecord,
     JobRefused,
     OutcomeUnknown,
     PenstockError,
     StateError,
     TransportError,
-    UnreadableRecord,
 )
 from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
@@ -29,7 +27,7 @@ from ..schemas.settings import JobSettings, Restore
 from ..schemas.user_codec import learn
 from ..schemas.user_schemas import Subject
 from ..transport.incarnation import incarnation
-from ..transport.ports import LogRecord, OffsetRange, Partition, Transport
+from ..transport.ports import OffsetRange, Partition, Transport
 from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from .host import CoordinatorSpec
@@ -97,16 +95,6 @@ def read_begin(
         {partition: _offsets(offsets[at]) for partition, at in data.items()},
         {operator: described[topics.events(operator)].partitions for operator in settings.parallelism},
     )
-
-
-def read_log(job: str, transport: Transport, partition: Partition, timeout_s: float) -> list[Keyed]:
-    """Every record of a job's checkpoint log; what is nobody's is kept out. Raises JobRefused where one of ours, or of
-    a newer release, cannot be read."""
-    records = list(transport.read_all(partition, timeout_s))
-    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
-    if foreign := len(records) - len(read):
-        _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
-    return read
 
 
 def require_history(settings: JobSettings, transport: Transport) -> None:
@@ -278,24 +266,6 @@ def judge_fenced(fenced: Fenced, settings: JobSettings, transport: Transport, se
             break
         time.sleep(_LOOK_AGAIN_S)
     return OutcomeUnknown(f"{fenced}. But no other coordinator has begun within {SUCCESSOR_WAIT_S:g} s")
-
-
-def _readable(job: str, record: LogRecord) -> Keyed | None:
-    """None for what is nobody's. A record that a newer release wrote refuses the start: an older one must not overlook
-    a checkpoint. So does one of ours that is damaged: it may have been one."""
-    key = (record.key or b"").decode(errors="replace")
-    if record.value is None:
-        return key, None
-    try:
-        decoded = decode(record.value)
-    except ForeignRecord:
-        return None
-    except UnreadableRecord as error:
-        raise JobRefused(
-            f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
-            f" wrote it; where nobody did, purge the job (penstock purge {job})"
-        ) from error
-    return (key, decoded) if isinstance(decoded, CheckpointLogRecord) else None
 
 
 def _offsets(found: OffsetRange) -> Offsets:

@@ -19,6 +19,7 @@ from math import inf
 from typing import assert_never
 
 from ..checkpoint_log.history import History
+from ..client.log_reader import read_log
 from ..schemas.acks import CoordinatorHeartbeat
 from ..schemas.codec import encode
 from ..schemas.errors import (
@@ -135,7 +136,7 @@ class CoordinatorRuntime:
 
     def _position_gone(self, gone: PositionUnavailable) -> End:
         """The acks topic was truncated past this instance: by a successor, whose claim then stands in the log."""
-        log = preflight.read_log(
+        log = read_log(
             self.settings.name, self._transport, Partition(self._topics.checkpoints, 0), self.options.deadline_s
         )
         if History.of(log).epoch == self._core.job.history.epoch:

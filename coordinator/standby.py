@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 
+from ..client.status_log import LOOK_BACK, StatusLog
 from ..schemas.errors import (
     AppendFailed,
     JobHasFinished,
@@ -35,7 +36,6 @@ from .preflight import check_may_start, require_topics
 from .protocol.takeover_policy import Verdict, Watch
 from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
-from .status_log import LOOK_BACK, StatusLog
 
 _log = logging.getLogger(__name__)
 

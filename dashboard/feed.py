@@ -7,8 +7,8 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from ..coordinator.client import JobClient
-from ..coordinator.following import Heard, StatusFollower
+from ..client.job_client import JobClient
+from ..client.status_follower import Heard, StatusFollower
 from ..schemas.errors import PenstockError, WrittenByNewer
 from ..schemas.status import JobStatus
 from .model import STALE_S, History, View

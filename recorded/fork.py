@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from ..checkpoint_log.history import Checkpoint, History, Keyed, keyed
 from ..checkpoint_log.restorability import Available, Offsets, missing, schemas_needed_by
-from ..coordinator.preflight import read_log
+from ..client.log_reader import read_log
 from ..coordinator.state_owner import claim_states
 from ..coordinator.stored_states import load_state
 from ..schemas.checkpoints import (

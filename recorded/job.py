@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from ..checkpoint_log.history import Checkpoint, History
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.checkpoints import SchemaUsed
 from ..schemas.errors import JobRefused
 from ..schemas.ids import SubtaskId

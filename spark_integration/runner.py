@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pyspark import SparkContext, SparkFiles
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import check_may_start, require_topics
 from ..coordinator.service import CoordinatorService, instances_of

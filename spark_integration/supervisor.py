@@ -19,7 +19,7 @@ from typing import assert_never
 
 from pyspark import SparkContext
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..coordinator.service import CoordinatorService
 from ..schemas.acks import FailureHint
 from ..schemas.checkpoints import JobOutcome

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..checkpoint_log.history import Checkpoint
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..schemas.codec import decode
 from ..schemas.errors import PenstockError, PositionUnavailable, UnreadableRecord
 from ..schemas.events import EventFrame, FailoverPolicy, TriggerCheckpoint

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
 
-from ..coordinator.client import JobClient
+from ..client.job_client import JobClient
 from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import check_may_start, require_history
 from ..coordinator.service import CoordinatorService

@@ -26,10 +26,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "schemas": frozenset(),
     "checkpoint_log": frozenset({"schemas"}),
     "transport": frozenset({"schemas"}),
-    "coordinator": frozenset({"schemas", "checkpoint_log", "transport"}),
+    "client": frozenset({"schemas", "checkpoint_log", "transport"}),
+    "coordinator": frozenset({"schemas", "checkpoint_log", "transport", "client"}),
     "subtask_client": frozenset({"schemas", "transport"}),
     "sinks": frozenset({"schemas", "subtask_client"}),
-    "recorded": frozenset({TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client"}),
+    "recorded": frozenset({TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client"}),
     "audit": frozenset({"schemas", "transport"}),
     TOP: frozenset(
         {
@@ -37,20 +38,25 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             *("broker", "spark_integration", "testing"),
         }
     ),
-    "spark_integration": frozenset({TOP, "schemas", "transport", "coordinator", "subtask_client", "sinks"}),
-    "dashboard": frozenset({"schemas", "coordinator"}),
+    "spark_integration": frozenset({TOP, "schemas", "transport", "client", "coordinator", "subtask_client", "sinks"}),
+    "dashboard": frozenset({"schemas", "client", "coordinator"}),
     "broker": frozenset(),
-    "testing": frozenset({TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client", "broker"}),
+    "testing": frozenset(
+        {TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client", "broker"}
+    ),
     "cli": frozenset(
         {
-            *(TOP, "schemas", "checkpoint_log", "transport", "coordinator", "subtask_client", "recorded", "audit"),
-            *("spark_integration", "broker", "testing", "dashboard"),
+            *(TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client", "recorded"),
+            *("audit", "spark_integration", "broker", "testing", "dashboard"),
         }
     ),
 }
 """Folder to the other folders that it may import."""
 
 CORES = ("checkpoint_log", "coordinator/protocol", "subtask_client/protocol")
+
+USE_A_CORE = frozenset({("recorded", "subtask_client")})
+"""Folders that run another folder's core: a replay runs the subtask's."""
 
 NOT_IN_A_CORE = {
     *("time", "datetime", "sched", "random", "secrets", "uuid"),
@@ -159,12 +165,24 @@ def direction_violations(modules: list[Module]) -> list[str]:
     ]
 
 
-def public_api_violations(modules: list[Module]) -> list[str]:
+def core_user_violations(modules: list[Module]) -> list[str]:
     return [
-        f"{module.at(found.line)}: the public API must not reach into a protocol core ({found.name})"
+        f"{module.at(found.line)}: a protocol core is its own folder's alone ({found.name})"
         for module in modules
         for found in module.imports
-        if module.folder == TOP and "protocol" in found.name.split(".")
+        if "protocol" in found.name.split(".")
+        and (target := folder_of(found.name)) not in (None, module.folder)
+        and (module.folder, target) not in USE_A_CORE
+    ]
+
+
+def name_violations(modules: list[Module]) -> list[str]:
+    names: dict[tuple[str, str], list[str]] = {}
+    for module in modules:
+        if (name := module.path.rpartition("/")[2]) != "__init__.py":
+            names.setdefault((module.folder, name), []).append(module.path)
+    return [
+        f"{paths[1]}: another file of its folder has this name ({paths[0]})" for paths in names.values() if paths[1:]
     ]
 
 
@@ -333,8 +351,13 @@ def test_folders_import_only_in_the_allowed_direction() -> None:
     report(direction_violations)
 
 
-def test_the_public_api_does_not_reach_into_the_protocol_cores() -> None:
-    report(public_api_violations)
+def test_a_protocol_core_is_imported_by_its_own_folder_alone() -> None:
+    report(core_user_violations)
+
+
+def test_no_two_files_of_a_folder_have_one_name() -> None:
+    report(name_violations)
+    assert name_violations([Module("cli/look.py", ""), Module("cli/demo/look.py", ""), Module("audit/look.py", "")])
 
 
 def test_protocol_cores_import_schemas_and_themselves_only() -> None:
@@ -435,7 +458,8 @@ BROKEN = [
     (direction_violations, "testing/bad.py", "from ..cli import main", 1),
     (direction_violations, "penstock/bad.py", "from .cli import main", 1),
     (direction_violations, "schemas/bad.py", "import importlib\nimportlib.import_module('penstock.cli')", 2),
-    (public_api_violations, "penstock/bad.py", "from .coordinator.protocol.core import Core", 1),
+    (core_user_violations, "penstock/bad.py", "from .coordinator.protocol.core import Core", 1),
+    (core_user_violations, "cli/bad.py", "from ..coordinator.protocol import core", 1),
     (core_import_violations, "coordinator/protocol/bad.py", "from ..api import Coordinator", 1),
     (core_import_violations, "coordinator/protocol/bad.py", "from ...transport.ports import Reader", 1),
     (core_import_violations, "subtask_client/protocol/bad.py", "import tenacity", 1),

@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ...coordinator.client import JobClient, list_jobs
-from ...coordinator.status_log import StatusLog
+from ...client.job_client import JobClient, list_jobs
+from ...client.status_log import StatusLog
 from ...schemas.acks import BatchCommitted, BatchWanted, RunStarted
 from ...schemas.codec import encode
 from ...schemas.errors import JobError, JobRefused, TopicMissing, TransportError

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...coordinator.client import JobClient
+from ...client.job_client import JobClient
 from ...coordinator.options import CoordinatorOptions
 from ...coordinator.preflight import check_may_start, require_history
 from ...coordinator.service import CoordinatorService, instances_of

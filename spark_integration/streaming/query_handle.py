@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ...coordinator.client import JobClient
+from ...client.job_client import JobClient
 from ...coordinator.service import CoordinatorService
 from ...job import Job
 from ...schemas.errors import ConfigurationError, JobError, JobFailed, JobRefused, PenstockError, RunReplaced

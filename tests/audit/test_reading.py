@@ -9,7 +9,7 @@ import pytest
 from penstock import Job
 from penstock.audit import Kind, audit
 from penstock.audit.report import FINDINGS_MAX, TOLD_MAX, Place, Report
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.coordinator.protocol.retention import truncation
 from penstock.schemas.errors import JobRefused, NotAuthorized, TransportError
 from penstock.schemas.settings import Restore

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.cli.exits import Exit
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.transport.kafka import KafkaTransport
 
 from .conftest import Cli

@@ -11,7 +11,7 @@ import rich.console
 from penstock.cli import jobs, status_commands
 from penstock.cli.console import Console
 from penstock.cli.status_view import StatusDisplay
-from penstock.coordinator.following import Heard
+from penstock.client.status_follower import Heard
 from penstock.dashboard.model import History, View
 from penstock.schemas.errors import BrokerUnreachable
 from penstock.schemas.status import JobStatus, SubtaskTimes

@@ -13,7 +13,7 @@ from typing import Any
 
 from testcontainers.core.container import DockerContainer
 
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.schemas.errors import PenstockError
 from penstock.schemas.status import JobStatus
 from penstock.transport.kafka import KafkaTransport

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.broker import EmbeddedBroker
 from penstock.checkpoint_log.history import History, Keyed, keyed
-from penstock.coordinator.preflight import read_log
+from penstock.client.log_reader import read_log
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,

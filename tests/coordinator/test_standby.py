@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from penstock.client.job_client import JobClient
 from penstock.coordinator import acks_reader, standby
-from penstock.coordinator.client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.coordinator.standby import StandbyService, Standing

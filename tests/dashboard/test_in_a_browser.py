@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.following import Heard
+from penstock.client.status_follower import Heard
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.dashboard.feed import Feed, of_coordinator, of_topic
 from penstock.dashboard.server import DashboardServer

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator.following import Heard
+from penstock.client.status_follower import Heard
 from penstock.coordinator.http_guard import is_ours
 from penstock.coordinator.metrics import MetricsServer
 from penstock.dashboard import app

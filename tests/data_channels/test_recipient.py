@@ -17,7 +17,7 @@ import pytest
 
 from penstock import CheckpointResult, CheckpointSettings, EventFuture, Gateway, Job, OperatorCoordinator, Subtask
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.schemas.events import EventFrame
 from penstock.schemas.ids import SubtaskId

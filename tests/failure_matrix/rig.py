@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock.audit import audit
 from penstock.cli.exits import Exit
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
 from penstock.schemas.codec import decode
 from penstock.schemas.errors import UnreadableRecord

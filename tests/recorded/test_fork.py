@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.audit import audit
 from penstock.checkpoint_log.history import Checkpoint
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.recorded import fork as forking
 from penstock.recorded.dry_run import DryRun, Restore, restored
 from penstock.recorded.fork import fork

@@ -10,7 +10,7 @@ import sys
 import threading
 
 import penstock
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.spark_integration import local_session, run
 from penstock.transport.kafka import KafkaTransport
 

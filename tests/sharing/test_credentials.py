@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.schemas.plan import Plan as Needs
 from penstock.schemas.plan import Role
 from penstock.transport import Partition

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.coordinator.client import list_jobs
+from penstock.client.job_client import list_jobs
 from penstock.schemas.errors import Backpressure, JobRefused
 from penstock.schemas.topics import TopicNames, TopicSpec
 from penstock.testing.local import LocalJob

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli import main
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.schemas.access import Grant, Operation, Resource

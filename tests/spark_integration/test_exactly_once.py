@@ -19,7 +19,7 @@ import pytest
 
 from penstock import PenstockError
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.spark_integration import JobHandle, run
 from penstock.transport.kafka import KafkaTransport

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.testing import check_logs
 from penstock.transport.kafka import KafkaTransport
 from tests.rescaling.jobs import splits_job

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from penstock.coordinator.client import JobClient
+from penstock.client.job_client import JobClient
 from penstock.schemas.checkpoints import CheckpointPart
 from penstock.schemas.codec import Record, decode, encode
 from penstock.schemas.errors import UnreadableRecord

@@ -10,7 +10,7 @@ from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.topics import TopicNames
 from ..transport.ports import OffsetRange, Partition, Transport
-from .preflight import read_log
+from .log_reader import read_log
 
 _NOTHING = OffsetRange(0, 0)
 """Of a partition that is gone."""

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.coordinator.client import LISTEN_OPEN_S, JobClient, list_jobs, statuses
-from penstock.coordinator.status_log import LOOK_BACK
+from penstock.client.job_client import LISTEN_OPEN_S, JobClient, list_jobs, statuses
+from penstock.client.status_log import LOOK_BACK
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import JobError, JobRefused
 from penstock.schemas.status import CommandReply, Ending, JobStatus
@@ -19,7 +19,7 @@ from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTranspor
 from penstock.transport.ports import Partition
 from tests.dashboard.statuses import status
 
-from .jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
+from ..coordinator.jobs import PATIENCE_S, Plan, make_job, run, wait_checkpoint, wait_recovered, wait_status, wait_until
 
 
 def started(plan: Plan, **changes: object) -> LocalJob:
@@ -104,7 +104,7 @@ def test_a_coordinator_whose_clock_is_wrong_is_running_where_it_is_heard(
     monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """Its topics would be deleted under it, or those of one that died not for an hour."""
-    monkeypatch.setattr("penstock.coordinator.client.LISTEN_S", 0.1)
+    monkeypatch.setattr("penstock.client.job_client.LISTEN_S", 0.1)
     transport = Telling(MemoryBroker())
     transport.create_topics(make_job(Plan()).settings.topic_specs)
     client, wrong = JobClient(transport, "job"), status(at_ms=round(1000 * (time.time() + 3600 * hours)))

@@ -20,8 +20,8 @@ from ..transport.incarnation import incarnation
 from ..transport.ports import Partition, Transport
 from ..transport.requirements import require_visible
 from . import restorable
-from .following import StatusFollower
-from .preflight import read_log
+from .log_reader import read_log
+from .status_follower import StatusFollower
 from .status_log import LOOK_BACK, StatusLog
 
 LISTEN_S = 3.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.cli.jobs import state_told
-from penstock.coordinator.costs import Cost, jobs_on
+from penstock.client.topic_usage import Cost, jobs_on
 from penstock.schemas.errors import NotAuthorized, TopicMissing
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec

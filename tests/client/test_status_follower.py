@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from penstock.coordinator import following
-from penstock.coordinator.client import JobClient
-from penstock.coordinator.following import Heard
-from penstock.coordinator.status_log import LOOK_BACK
+from penstock.client import status_follower
+from penstock.client.job_client import JobClient
+from penstock.client.status_follower import Heard
+from penstock.client.status_log import LOOK_BACK
 from penstock.schemas.codec import encode
 from penstock.schemas.errors import BrokerUnreachable, TopicMissing, WrittenByNewer
 from penstock.schemas.status import JobStatus, PendingStatus
@@ -21,7 +21,7 @@ from penstock.transport.memory import MemoryBroker, MemoryReader, MemoryTranspor
 from penstock.transport.ports import LogRecord, OffsetRange, Partition
 from tests.dashboard.statuses import checkpoint, operator, status, subtask
 
-from .jobs import Plan, make_job
+from ..coordinator.jobs import Plan, make_job
 
 SPECS = make_job(Plan()).settings.topic_specs
 
@@ -97,7 +97,7 @@ def test_what_comes_is_heard_by_the_clock_of_whoever_listens(transport: Transpor
 def test_a_topic_that_was_made_anew_is_not_read_on(
     transport: Transport, client: JobClient, monkeypatch: pytest.MonkeyPatch, silent: bool
 ) -> None:
-    monkeypatch.setattr(following, "ASK_AFTER_S", 0.0)
+    monkeypatch.setattr(status_follower, "ASK_AFTER_S", 0.0)
     tell(transport, *map(status, range(5)))
     with client.follow() as follower:
         assert len(follower.poll(5.0)) == 5
@@ -123,7 +123,7 @@ def test_a_topic_that_was_made_anew_while_nobody_could_look_is_not_read_on(
         transport.create_topics(SPECS)
         tell(transport, *map(status, range(9)))
         asleep_until = time.time() + 3600.0
-        monkeypatch.setattr(following.time, "time", lambda: asleep_until)
+        monkeypatch.setattr(status_follower.time, "time", lambda: asleep_until)
         for _ in range(2):
             with pytest.raises(TopicMissing, match="recreated: offset 3 was read, and it ends at 9"):
                 follower.poll(0.0)
@@ -133,7 +133,7 @@ def test_a_topic_that_was_made_anew_while_nobody_could_look_is_not_read_on(
 def test_a_broker_that_is_away_is_an_error_and_no_silence(
     transport: Transport, client: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "ASK_AFTER_S", 0.0)
+    monkeypatch.setattr(status_follower, "ASK_AFTER_S", 0.0)
     tell(transport, status(0))
     with client.follow() as follower:
         transport.away = True

@@ -9,7 +9,7 @@ from ..schemas.errors import NotAuthorized, TopicMissing, TransportError
 from ..schemas.status import JobStatus
 from ..schemas.topics import TopicNames, owner_of_topic
 from ..transport.ports import Partition, Transport
-from .client import JobClient
+from .job_client import JobClient
 
 _LOOKS = 3
 """How often a job's topics are looked up again, where some of them go meanwhile."""

@@ -1,0 +1,41 @@
+"""Reads a job's checkpoint log to its end."""
+
+from __future__ import annotations
+
+import logging
+
+from ..checkpoint_log.history import Keyed
+from ..schemas.checkpoints import CheckpointLogRecord
+from ..schemas.codec import decode
+from ..schemas.errors import ForeignRecord, JobRefused, UnreadableRecord
+from ..transport.ports import LogRecord, Partition, Transport
+
+_log = logging.getLogger(__name__)
+
+
+def read_log(job: str, transport: Transport, partition: Partition, timeout_s: float) -> list[Keyed]:
+    """Every record of a job's checkpoint log; what is nobody's is kept out. Raises JobRefused where one of ours, or of
+    a newer release, cannot be read."""
+    records = list(transport.read_all(partition, timeout_s))
+    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
+    if foreign := len(records) - len(read):
+        _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
+    return read
+
+
+def _readable(job: str, record: LogRecord) -> Keyed | None:
+    """None for what is nobody's. A record that a newer release wrote refuses the start: an older one must not overlook
+    a checkpoint. So does one of ours that is damaged: it may have been one."""
+    key = (record.key or b"").decode(errors="replace")
+    if record.value is None:
+        return key, None
+    try:
+        decoded = decode(record.value)
+    except ForeignRecord:
+        return None
+    except UnreadableRecord as error:
+        raise JobRefused(
+            f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
+            f" wrote it; where nobody did, purge the job (penstock purge {job})"
+        ) from error
+    return (key, decoded) if isinstance(decoded, CheckpointLogRecord) else None
