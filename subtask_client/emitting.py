@@ -44,7 +44,7 @@ class Emitter:
         receivers = self._router.route(record, output)
         data = self._encode_record(record)
         for receiver in receivers:
-            if (frame := self._core.emit(receiver, data)) is not None:
+            if (frame := self._core.emit_record(receiver, data)) is not None:
                 self.write(frame)
                 self._check()
 

@@ -12,84 +12,80 @@ from ...schemas.acks import CheckpointDecline, SnapshotTaken
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle, attempt_location
 from . import effects as do
-from .effects import Effect
 from .inputs import SnapshotReturned, StateRefused, StateStored
+from .instance import Instance
 from .running import Running
 from .snapshots import Part
 
 
-def snapshot_returned(running: Running, returned: SnapshotReturned, inline_state_max: int) -> list[Effect]:
+def snapshot_returned(core: Instance, running: Running, returned: SnapshotReturned) -> None:
     """What snapshot_state sent and emitted belongs to this checkpoint; what comes later stands behind the barriers."""
     running.end_call(do.TakeSnapshot)
     checkpoints, sender, state = running.checkpoints, running.sender, returned.state
     n, savepoint = returned.checkpoint_id, checkpoints.savepoint
-    effects: list[Effect] = [
-        *running.flush(),  # mutant: snapshot-events-left-out.before-barriers
-        # mutant: barrier-before-its-records.barriers, barrier-with-the-ack.snapshot
-        *running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms),
-    ]
+    core.emit(*running.flush())  # mutant: snapshot-events-left-out.before-barriers
+    # mutant: barrier-before-its-records.barriers, barrier-with-the-ack.snapshot
+    core.emit(*running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms))
     cut = checkpoints.taken()
     part = Part(cut, running.outbox.sent_sequence, None, returned.elapsed_ms, checkpoints.missing, storing=False)
     checkpoints.parts[n] = part
     running.outbox.belongs_to = checkpoints.belongs_to
-    if state is not None and len(state) <= inline_state_max:
+    if state is not None and len(state) <= core.config.inline_state_max:
         part.state = StateHandle(len(state), inline=state)
     elif state is not None:
         part.state, part.storing = StateHandle(len(state), location=attempt_location(n, sender)), True
     if part.storing or part.missing:
-        effects.append(do.Write(SnapshotTaken(sender, n)))
+        core.emit(do.Write(SnapshotTaken(sender, n)))
     if part.storing:
         assert state is not None and part.location is not None
-        effects.append(do.StoreState(n, part.location, state))
-    return [*effects, *_ack_if_complete(running, n)]
+        core.emit(do.StoreState(n, part.location, state))
+    _ack_if_complete(core, running, n)
 
 
-def delivered(running: Running, checkpoint_id: int, who: SubtaskId | None) -> list[Effect]:
+def delivered(core: Instance, running: Running, checkpoint_id: int, who: SubtaskId | None) -> None:
     """A channel that was behind has delivered; its range has been closed."""
     running.checkpoints.parts[checkpoint_id].missing.discard(who)
-    return _ack_if_complete(running, checkpoint_id)
+    _ack_if_complete(core, running, checkpoint_id)
 
 
-def give_up(running: Running, checkpoint_id: int, reason: str) -> list[Effect]:
+def give_up(core: Instance, running: Running, checkpoint_id: int, reason: str) -> None:
     part = running.checkpoints.parts.pop(checkpoint_id)
-    dropped = [do.DropState(part.location)] if part.location is not None else []
-    return [*dropped, do.Write(CheckpointDecline(running.sender, checkpoint_id, reason))]
+    if part.location is not None:
+        core.emit(do.DropState(part.location))
+    core.emit(do.Write(CheckpointDecline(running.sender, checkpoint_id, reason)))
 
 
-def state_stored(running: Running | None, stored: StateStored) -> list[Effect]:
+def state_stored(core: Instance, running: Running | None, stored: StateStored) -> None:
     """Acks it, if this attempt still waits for it and for nothing else."""
     part = _storing(running, stored.checkpoint_id, stored.location)
     if part is None or running is None:
-        return [do.DropState(stored.location)]
+        return core.emit(do.DropState(stored.location))
     assert part.state is not None
     part.storing, part.elapsed_ms = False, stored.elapsed_ms
     part.state = replace(part.state, checksum=stored.checksum)
-    return _ack_if_complete(running, stored.checkpoint_id)
+    return _ack_if_complete(core, running, stored.checkpoint_id)
 
 
-def state_refused(running: Running | None, refused: StateRefused) -> list[Effect]:
+def state_refused(core: Instance, running: Running | None, refused: StateRefused) -> None:
     if _storing(running, refused.checkpoint_id, refused.location) is None or running is None:
-        return []
+        return
     del running.checkpoints.parts[refused.checkpoint_id]
-    return [do.Write(CheckpointDecline(running.sender, refused.checkpoint_id, refused.cause))]
+    core.emit(do.Write(CheckpointDecline(running.sender, refused.checkpoint_id, refused.cause)))
 
 
-def _ack_if_complete(running: Running, checkpoint_id: int) -> list[Effect]:
+def _ack_if_complete(core: Instance, running: Running, checkpoint_id: int) -> None:
     part = running.checkpoints.parts[checkpoint_id]
     if (
         part.storing
         # mutant: unaligned-ack-at-once
         or part.missing
     ):
-        return []
+        return
     del running.checkpoints.parts[checkpoint_id]
     if running.reported_through < part.cut.handled_through:
         running.reported_through = part.cut.handled_through  # the ack says so
-    ack = part.cut.ack(running.sender, part.state, part.sent_sequence, part.elapsed_ms)
-    return [
-        *running.flush(),  # mutant: snapshot-events-left-out.before-ack, barrier-with-the-ack.ack
-        do.Write(ack),
-    ]
+    core.emit(*running.flush())  # mutant: snapshot-events-left-out.before-ack, barrier-with-the-ack.ack
+    core.emit(do.Write(part.cut.ack(running.sender, part.state, part.sent_sequence, part.elapsed_ms)))
 
 
 def _storing(running: Running | None, checkpoint_id: int, location: str) -> Part | None:

@@ -22,7 +22,6 @@ from ...schemas.state import Segment, Sender
 from . import acking
 from . import effects as do
 from .channels import Channel, Inputs
-from .effects import Effect
 from .instance import Instance
 from .reading import Dropped
 from .running import Running
@@ -35,33 +34,32 @@ def waits_for(running: Running, who: Who, checkpoint_id: int) -> bool:
     return running.checkpoints.wants(checkpoint_id) or (part is not None and who in part.missing)
 
 
-def marker(core: Instance, running: Running, offset: int, record: TriggerCheckpoint) -> list[Effect]:
+def marker(core: Instance, running: Running, offset: int, record: TriggerCheckpoint) -> None:
     """``TriggerCheckpoint`` has been read, and its sequence is right."""
     n = record.checkpoint_id
     # mutant: a-savepoint-names-what-was-skipped
     if record.savepoint and running.checkpoints.wants(n) and _owed_from(running) is not None:
         reason = "the subtask has ended and has yet to be told of a checkpoint with all its work; try again then"
-        return [do.Write(CheckpointDecline(running.sender, n, reason))]
+        return core.emit(do.Write(CheckpointDecline(running.sender, n, reason)))
     if record.stop and running.checkpoints.wants(n) and not _is_older(running, n):
         running.stopping = n, offset
     return _delivered(core, running, None, n, offset, running.sender, savepoint=record.savepoint)
 
 
-def barrier(core: Instance, running: Running, channel: Channel, offset: int, record: Barrier) -> list[Effect]:
+def barrier(core: Instance, running: Running, channel: Channel, offset: int, record: Barrier) -> None:
     who, n = channel.sender, record.checkpoint_id
-    return _delivered(core, running, who, n, offset, record.sender, savepoint=record.savepoint)
+    _delivered(core, running, who, n, offset, record.sender, savepoint=record.savepoint)
 
 
-def ended(core: Instance, running: Running, channel: Channel, offset: int, record: ChannelEnded) -> list[Effect]:
+def ended(core: Instance, running: Running, channel: Channel, offset: int, record: ChannelEnded) -> None:
     """The sender is done: it delivers nothing more, and nothing waits for it."""
     channel.end()
-    effects: list[Effect] = []
     for n, part in list(running.checkpoints.parts.items()):
         if channel.sender in part.missing:
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
-            effects += acking.delivered(running, n, channel.sender)
-    effects += snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
-    return [*effects, *_pause_if_blocked(running, channel.sender.operator)]
+            acking.delivered(core, running, n, channel.sender)
+    snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
+    _pause_if_blocked(core, running, channel.sender.operator)
 
 
 def _is_older(running: Running, n: int) -> bool:
@@ -83,19 +81,17 @@ def _owed_from(running: Running) -> int | None:
     return None if running.settled else running.reading.skipped_from
 
 
-def _delivered(
-    core: Instance, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool
-) -> list[Effect]:
+def _delivered(core: Instance, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool) -> None:
     """The marker or barrier of ``n``, written ``by`` that attempt, stands at ``offset``."""
     checkpoints = running.checkpoints
     if (part := checkpoints.parts.get(n)) is not None and who in part.missing:
-        effects = _give_up_older(core, running, who, n)
+        _give_up_older(core, running, who, n)
         if who is not None or not part.cut.finished:
             part.cut = part.cut.closed(who, offset, by, ended=False)  # mutant: range-ends-behind-its-barrier
-        return [*effects, *acking.delivered(running, n, who)]
+        return acking.delivered(core, running, n, who)
     if not checkpoints.wants(n) or _is_older(running, n):
         return core.drop(Dropped.DEAD_MARKER)
-    effects = _give_up_older(core, running, who, n)
+    _give_up_older(core, running, who, n)
     if (
         core.config.unaligned
         # mutant: savepoint-unaligned
@@ -103,64 +99,64 @@ def _delivered(
     ):
         missing = _required(running) - {who}
         event_position = _behind(core, running, offset if who is None else None)
-        return [*effects, _cut(core, running, n, event_position, missing, savepoint=False)]
+        return _cut(core, running, n, event_position, missing, savepoint=False)
     alignment = running.alignment
     if alignment is None:
         alignment = running.alignment = Alignment(n, savepoint)
     alignment.delivered.add(who)
     if who is None:
         alignment.event_position = _behind(core, running, offset)
-    effects += snapshot_if_complete(core, running)
-    return effects if who is None else [*effects, *_pause_if_blocked(running, who.operator)]
+    snapshot_if_complete(core, running)
+    if who is not None:
+        _pause_if_blocked(core, running, who.operator)
+    return None
 
 
-def _pause_if_blocked(running: Running, upstream: str) -> list[Effect]:
+def _pause_if_blocked(core: Instance, running: Running, upstream: str) -> None:
     """All that could come on that partition would be skipped."""
     alignment, inputs = running.alignment, running.inputs
     if alignment is None or upstream in inputs.paused:
-        return []
-    if not all(c.ended or c.sender in alignment.delivered for c in inputs.of(upstream)):
-        return []
-    inputs.paused.add(upstream)
-    return [do.PauseData(upstream)]
+        return
+    if all(c.ended or c.sender in alignment.delivered for c in inputs.of(upstream)):
+        inputs.paused.add(upstream)
+        core.emit(do.PauseData(upstream))
 
 
 def _required(running: Running) -> set[Who]:
     return {None, *running.inputs.open}  # mutant: finished-sender-waited-for
 
 
-def _give_up_older(core: Instance, running: Running, who: Who, n: int) -> list[Effect]:
+def _give_up_older(core: Instance, running: Running, who: Who, n: int) -> None:
     """What waits for an older delivery on this channel waits for ever."""
-    effects: list[Effect] = []
     alignment = running.alignment
     if alignment is not None and alignment.id < n:
-        effects.append(do.Write(CheckpointDecline(running.sender, alignment.id, f"{n} came before it on a channel")))
+        core.emit(do.Write(CheckpointDecline(running.sender, alignment.id, f"{n} came before it on a channel")))
         if running.stopping is not None and running.stopping[0] == alignment.id:
             running.stopping = None
-        effects += unblock(core, running)
+        unblock(core, running)
     for older, part in list(running.checkpoints.parts.items()):
         if older < n and who in part.missing:
-            effects += acking.give_up(running, older, f"{n} came before it on a channel")
-    return effects
+            acking.give_up(core, running, older, f"{n} came before it on a channel")
 
 
-def snapshot_if_complete(core: Instance, running: Running) -> list[Effect]:
+def snapshot_if_complete(core: Instance, running: Running) -> None:
     alignment = running.alignment
-    if alignment is None or not alignment.delivered >= _required(running):
-        return []
-    return _cut_of_alignment(core, running, alignment)
+    if alignment is not None and alignment.delivered >= _required(running):
+        _cut_of_alignment(core, running, alignment)
 
 
-def _cut_of_alignment(core: Instance, running: Running, alignment: Alignment) -> list[Effect]:
+def _cut_of_alignment(core: Instance, running: Running, alignment: Alignment) -> None:
     missing = _required(running) - alignment.delivered  # mutant: turns-unaligned-without-ranges
     # mutant: event-position-of-the-last-barrier
     event_position = _behind(core, running, None) if None in missing else alignment.event_position
-    effects = unblock(core, running) if running.stopping is None else _stay_blocked(running, alignment)
-    cut = _cut(core, running, alignment.id, event_position, missing, savepoint=alignment.savepoint)
-    return [*effects, cut]
+    if running.stopping is None:
+        unblock(core, running)
+    else:
+        _stay_blocked(core, running, alignment)
+    _cut(core, running, alignment.id, event_position, missing, savepoint=alignment.savepoint)
 
 
-def overdue(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
+def overdue(core: Instance, running: Running, checkpoint_id: int) -> None:
     """The alignment turns unaligned: what its slower channels still owe becomes ranges."""
     alignment = running.alignment
     if (
@@ -169,56 +165,50 @@ def overdue(core: Instance, running: Running, checkpoint_id: int) -> list[Effect
         # mutant: savepoint-turns-unaligned
         or alignment.savepoint
     ):
-        return []
-    return _cut_of_alignment(core, running, alignment)
+        return
+    _cut_of_alignment(core, running, alignment)
 
 
-def unblock(core: Instance, running: Running) -> list[Effect]:
+def unblock(core: Instance, running: Running) -> None:
     """Goes back to what was skipped."""
     alignment, running.alignment = running.alignment, None
     if alignment is None:
-        return []
-    effects: list[Effect] = []
+        return
     if alignment.skipped_events is not None:
         core.position = alignment.skipped_events
-        effects.append(do.Seek(core.position))
+        core.emit(do.Seek(core.position))
     inputs = running.inputs
     for upstream, offset in alignment.skipped.items():
         inputs.positions[upstream] = offset  # mutant: never-goes-back
     inputs.paused.update(alignment.skipped)
-    return [*effects, *_resume(inputs)]
+    _resume(core, inputs)
 
 
-def _stay_blocked(running: Running, alignment: Alignment) -> list[Effect]:
+def _stay_blocked(core: Instance, running: Running, alignment: Alignment) -> None:
     """Behind the snapshot of a stopping savepoint nothing is handled."""
     running.alignment = None
     inputs = running.inputs
     inputs.positions.update(alignment.skipped)
     inputs.paused.update(inputs.upstreams)
-    return [do.PauseData(upstream) for upstream in inputs.upstreams]
+    core.emit(*map(do.PauseData, inputs.upstreams))
 
 
-def go_on_behind_stop(core: Instance, running: Running) -> list[Effect]:
+def go_on_behind_stop(core: Instance, running: Running) -> None:
     """That savepoint has been aborted: right behind its marker, and where the inputs stood, the work goes on."""
     assert running.stopping is not None
     core.position, running.stopping = running.stopping[1] + 1, None  # mutant: aborted-stop-skips
-    inputs = running.inputs
-    return [
-        do.Seek(core.position),
-        *_resume(inputs),  # mutant: aborted-stop-leaves-inputs-paused
-    ]
+    core.emit(do.Seek(core.position))
+    _resume(core, running.inputs)  # mutant: aborted-stop-leaves-inputs-paused
 
 
-def _resume(inputs: Inputs) -> list[Effect]:
+def _resume(core: Instance, inputs: Inputs) -> None:
     """Reads on wherever something is still to come."""
     resumed = [u for u in sorted(inputs.paused) if any(not channel.ended for channel in inputs.of(u))]
     inputs.paused.clear()
-    return [do.SeekData(upstream, inputs.positions[upstream]) for upstream in resumed]
+    core.emit(*(do.SeekData(upstream, inputs.positions[upstream]) for upstream in resumed))
 
 
-def _cut(
-    core: Instance, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool
-) -> Effect:
+def _cut(core: Instance, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool) -> None:
     reading = running.reading
     event_ranges = reading.left_at(event_position)
     if (begin := _owed_from(running)) is not None:  # mutant: skipped-events-left-out
@@ -234,4 +224,4 @@ def _cut(
         data_positions=running.inputs.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)
-    return running.begin_call(do.TakeSnapshot(n))
+    core.emit(running.begin_call(do.TakeSnapshot(n)))

@@ -46,7 +46,7 @@ from .running import Running
 
 
 class SubtaskCore(Instance):
-    """One instance of a subtask: ``handle(input)`` gives the effects to perform, in order."""
+    """One instance of a subtask."""
 
     # ---- what the runtime asks
 
@@ -84,6 +84,7 @@ class SubtaskCore(Instance):
     def send(self, event: bytes) -> Sequence[Effect]:
         """Takes an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
 
+        Nothing goes through :meth:`Instance.emit`: another thread may have a heartbeat handled meanwhile.
         Raises :class:`EventTooLarge` for one that no record can hold, :class:`SubtaskError` outside an attempt.
         """
         running = self.running
@@ -97,7 +98,7 @@ class SubtaskCore(Instance):
         frames = running.outbox.add(event)
         return [do.Write(frame) for frame in frames] if frames else ()
 
-    def emit(self, receiver: SubtaskId, record: bytes) -> do.WriteData | None:
+    def emit_record(self, receiver: SubtaskId, record: bytes) -> do.WriteData | None:
         """Takes a record for another operator, from inside user code; the frame to write, None for none.
 
         Raises as :meth:`send` does.
@@ -116,81 +117,85 @@ class SubtaskCore(Instance):
     # ---- the state machine
 
     def handle(self, event: on.Input) -> list[Effect]:
+        """Return what to do about ``event``: all that was emitted, in order."""
         if self.phase is Phase.LEFT:
             return []
-        effects = self._handle(event)
+        self.out = []
+        self._take(event)
         running = self.running
         if running is not None and running.call is None:
-            effects = [*effects, *records.follow_up(self, running), *ending.follow_up(self, running)]
-        return effects if self.lost is None else [*effects, *loss.follow_up(self)]
+            records.follow_up(self, running)
+            ending.follow_up(self, running)
+        if self.lost is not None:
+            loss.follow_up(self)
+        effects, self.out = self.out, []
+        return effects
 
-    def _handle(self, event: on.Input) -> list[Effect]:
+    def _take(self, event: on.Input) -> None:
         match event:
             case on.RecordRead(offset=offset, record=record):
-                return self._on_record(offset, record)
+                self._on_record(offset, record)
             case on.EventsHandled():
-                return self._on_events_handled()
+                self._on_events_handled()
             case on.DataRead():
-                return records.read(self, self.running, event)
+                records.read(self, self.running, event)
             case on.RecordsHandled():
                 records.handled(self.attempt_running())
-                return []
             case on.DataUnreadable():
-                return self.drop(Dropped.UNREADABLE)
+                self.drop(Dropped.UNREADABLE)
             case on.DataLost():
-                return loss.data_lost(self, event)
+                loss.data_lost(self, event)
             case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
-                running = self.running
-                return [] if running is None else alignment.overdue(self, running, checkpoint_id)
+                if self.running is not None:
+                    alignment.overdue(self, self.running, checkpoint_id)
             case on.InputsEnded():
-                return ending.inputs_ended(self, self.attempt_running())
+                ending.inputs_ended(self, self.attempt_running())
             case on.TurnEnded(dry=dry):
-                return self._on_turn_ended(dry)
+                self._on_turn_ended(dry)
             case on.HeartbeatDue():
-                return self._on_heartbeat_due(event)
+                self._on_heartbeat_due(event)
             case on.HeartbeatSettled():
                 self.heartbeat_in_flight = False
-                return []
             case on.InstanceStarted():
-                return [do.NotePosition()]
+                self.emit(do.NotePosition())
             case on.PositionNoted(end=end, nonce=nonce):
-                return hello.position_noted(self, end, nonce)
+                hello.position_noted(self, end, nonce)
             case on.HelloTaken(nonce=nonce, offset=offset):
-                return hello.taken(self, nonce, offset)
+                hello.taken(self, nonce, offset)
             case on.StartOverdue(waited_s=waited_s):
-                return hello.overdue(self, waited_s)
+                hello.overdue(self, waited_s)
             case on.RecordUnreadable(offset=offset):
-                return self._on_unreadable(offset)
+                self._on_unreadable(offset)
             case on.PositionLost():
-                return loss.events_lost(self, event)
+                loss.events_lost(self, event)
             case on.Opened():
                 self.attempt_running().end_call(do.OpenUser)
-                return []
             case on.SnapshotReturned():
-                return acking.snapshot_returned(self.attempt_running(), event, self.config.inline_state_max)
+                acking.snapshot_returned(self, self.attempt_running(), event)
             case on.Notified(checkpoint_id=checkpoint_id):
-                return notices.told(self, self.attempt_running(), checkpoint_id)
+                notices.told(self, self.attempt_running(), checkpoint_id)
             case on.WorkEnded():
-                return ending.work_ended(self, self.attempt_running())
+                ending.work_ended(self, self.attempt_running())
             case on.UserFailed(cause=cause, final=True):
-                return hello.refuse(self, self.attempt_running().sender, cause)
+                hello.refuse(self, self.attempt_running().sender, cause)
             case on.UserFailed(cause=cause):
-                return self.fail(cause)
+                self.fail(cause)
             case on.StateStored():
-                return acking.state_stored(self.running, event)
+                acking.state_stored(self, self.running, event)
             case on.StateRefused():
-                return acking.state_refused(self.running, event)
+                acking.state_refused(self, self.running, event)
             case on.WriterFailed(cause=cause):
                 self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see hello.repeat
-                return [] if self.running is None else self.fail(cause, behind_hole=True)
+                if self.running is not None:
+                    self.fail(cause, behind_hole=True)
             case on.LeaveRequested(reason=reason):
-                return self.leave(Departure.STOPPED, reason)
+                self.leave(Departure.STOPPED, reason)
             case _:
                 assert_never(event)
 
     # ---- records
 
-    def _on_record(self, offset: int, record: EventsRecord) -> list[Effect]:
+    def _on_record(self, offset: int, record: EventsRecord) -> None:
         if offset < self.position or (self.phase is Phase.NEW and self.looking is None):
             return self.drop(Dropped.ALREADY_READ)
         if self.looking is not None:
@@ -203,18 +208,21 @@ class SubtaskCore(Instance):
         reading = running.reading
         if self.lost is None:
             if (segment := reading.segment_at(offset)) is not None:
-                if not isinstance(record, EventFrame):
-                    return self._seek_on(running, self.drop(Dropped.VOID_CONTROL))
-                return self._seek_on(running, self._on_frame(running, offset, record, segment))
+                if isinstance(record, EventFrame):
+                    self._on_frame(running, offset, record, segment)
+                else:
+                    self.drop(Dropped.VOID_CONTROL)
+                return self._seek_on(running)
             if offset < reading.open_position:
-                return self._seek_on(running, self.drop(Dropped.OUTSIDE_RANGES))
+                self.drop(Dropped.OUTSIDE_RANGES)
+                return self._seek_on(running)
         if offset <= reading.offset:
             if not isinstance(record, EventFrame):
                 return self.drop(Dropped.VOID_CONTROL)  # mutant: control-below-start-obeyed.below
             return self._on_frame(running, offset, record, None)
         return self._on_live_record(offset, record)
 
-    def _on_live_record(self, offset: int, record: EventsRecord) -> list[Effect]:
+    def _on_live_record(self, offset: int, record: EventsRecord) -> None:
         """A record behind the own Start, or while there is none."""
         if record.epoch < self.epoch_seen:  # mutant: old-epochs-count.dropped
             return self.drop(Dropped.OLDER_EPOCH)
@@ -227,7 +235,7 @@ class SubtaskCore(Instance):
             case Welcome():
                 return hello.welcome(self, record)
             case WriterSchema():
-                return [do.LearnSchema(record.operator, record.subject, record.schema)]
+                return self.emit(do.LearnSchema(record.operator, record.subject, record.schema))
         running = self.running
         if running is None:
             return self.drop(Dropped.BEFORE_START)  # mutant: reset-obeyed-while-waiting
@@ -244,19 +252,20 @@ class SubtaskCore(Instance):
             case Reset():
                 if record.full_generation <= running.start.full_generation:  # mutant: control-below-start-obeyed.reset
                     return self.drop(Dropped.STALE_RESET)
-                return self.start_over()
+                self.start_over()
             case EventFrame():
-                return self._on_frame(running, offset, record, None)
+                self._on_frame(running, offset, record, None)
             case TriggerCheckpoint():
-                return self._on_marker(running, offset, record)
+                self._on_marker(running, offset, record)
             case CheckpointCompleted():
-                return notices.completed(self, running, record)
+                notices.completed(self, running, record)
             case CheckpointAborted():
-                return notices.aborted(self, running, record)
+                notices.aborted(self, running, record)
             case _:
                 assert_never(record)
+        return None
 
-    def _on_frame(self, running: Running, offset: int, frame: EventFrame, segment: Segment | None) -> list[Effect]:
+    def _on_frame(self, running: Running, offset: int, frame: EventFrame, segment: Segment | None) -> None:
         if self.lost is not None:
             return self.drop(Dropped.POSITION_LOST)
         if running.stopping is not None:  # mutant: handles-behind-a-stop
@@ -273,41 +282,43 @@ class SubtaskCore(Instance):
             own = key == reading.own_key
             return self._gap(offset, expected, frame.sequence, "the frame", missing=expected if own else -1)
         if not events:
-            return []
+            return None
         if reading.ended:  # mutant: finished-handles-on
             reading.skip(offset, frame.sequence + len(events))
             return self.drop(Dropped.BEHIND_END)
         running.handling = key, frame.sequence + len(events)
-        return [running.begin_call(do.HandleEvents(frame.sequence, events, offset))]
+        if segment is not None:
+            self._seek_on(running)  # ahead of the call, which is the last effect
+        return self.emit(running.begin_call(do.HandleEvents(frame.sequence, events, offset)))
 
-    def _on_events_handled(self) -> list[Effect]:
+    def _on_events_handled(self) -> None:
         running = self.attempt_running()
         running.end_call(do.HandleEvents)
         assert running.handling is not None
         running.reading.advance(*running.handling)
         running.handling = None
-        return []
 
-    def _on_unreadable(self, offset: int) -> list[Effect]:
+    def _on_unreadable(self, offset: int) -> None:
         if self.looking is not None and offset >= self.position:
             return hello.look_at(self, offset, None)
         if self.phase is not Phase.NEW and offset >= self.position:
             self.position = offset + 1
-        effects = self.drop(Dropped.UNREADABLE)
-        return effects if self.running is None else self._seek_on(self.running, effects)
+        self.drop(Dropped.UNREADABLE)
+        if self.running is not None:
+            self._seek_on(self.running)
+        return None
 
-    def _seek_on(self, running: Running, effects: list[Effect]) -> list[Effect]:
+    def _seek_on(self, running: Running) -> None:
         """Goes on to the next range, or behind the last one, when the position has left what counts."""
         if self.running is not running or self.lost is not None:
-            return effects
-        if (to := running.reading.gap_behind(self.position)) is None:
-            return effects
-        self.position = to
-        return [do.Seek(to), *effects]
+            return
+        if (to := running.reading.gap_behind(self.position)) is not None:
+            self.position = to
+            self.emit(do.Seek(to))
 
     # ---- checkpoints (section 7)
 
-    def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> list[Effect]:
+    def _on_marker(self, running: Running, offset: int, marker: TriggerCheckpoint) -> None:
         if self.lost is not None:
             return self.drop(Dropped.POSITION_LOST)
         if running.stopping is not None:
@@ -324,27 +335,29 @@ class SubtaskCore(Instance):
 
     # ---- own work, turns, heartbeats
 
-    def _on_turn_ended(self, dry: bool) -> list[Effect]:
+    def _on_turn_ended(self, dry: bool) -> None:
         running = self.running
-        if running is None:
-            return hello.repeat(self) if dry and self.hello_failed else []
-        effects = running.flush()
-        if dry and running.handled_through() > running.reported_through:
-            effects.append(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
-        return effects
+        if running is not None:
+            self.emit(*running.flush())
+            if dry and running.handled_through() > running.reported_through:
+                self.emit(running.heartbeat(on.HeartbeatDue(False, "waiting for input", 0)))
+        elif dry and self.hello_failed:
+            hello.repeat(self)
 
-    def _on_heartbeat_due(self, due: on.HeartbeatDue) -> list[Effect]:
+    def _on_heartbeat_due(self, due: on.HeartbeatDue) -> None:
         running = self.running
         if due.periodic:
             if self.heartbeat_in_flight or (running is None and not self._between_attempts):
-                return []
+                return
             self.heartbeat_in_flight = True
         elif running is None or running.handled_through(due.events_done) <= running.reported_through:
-            return []
+            return
         if running is not None:
-            return [running.heartbeat(due)]
-        assert self.former is not None
-        return [do.WriteHeartbeat(Heartbeat(self.former, 0, due.step, due.step_age_ms, False, {}), periodic=True)]
+            self.emit(running.heartbeat(due))
+        else:
+            assert self.former is not None
+            beat = Heartbeat(self.former, 0, due.step, due.step_age_ms, aligning=False, metrics={})
+            self.emit(do.WriteHeartbeat(beat, periodic=True))
 
     @property
     def _between_attempts(self) -> bool:
@@ -353,7 +366,7 @@ class SubtaskCore(Instance):
         waits = self.phase is Phase.WAITING and self.attempt is None
         return self.former is not None and (waits or self.phase is Phase.NEW)
 
-    def _gap(self, offset: int, expected: int, found: int, what: str, missing: int) -> list[Effect]:
-        running = self.attempt_running()
-        gap = running.reading.gap(self.who(), offset, expected, found, what)
-        return [do.Report(gap), *self.fail(str(gap), missing=missing)]
+    def _gap(self, offset: int, expected: int, found: int, what: str, missing: int) -> None:
+        gap = self.attempt_running().reading.gap(self.who(), offset, expected, found, what)
+        self.emit(do.Report(gap))
+        self.fail(str(gap), missing=missing)

@@ -11,46 +11,44 @@ from __future__ import annotations
 
 from ...schemas.acks import Finished
 from . import effects as do
-from .effects import Departure, Effect
+from .effects import Departure
 from .instance import Instance
 from .phases import Phase, Turn
 from .running import Running
 
 
-def work_ended(core: Instance, running: Running) -> list[Effect]:
+def work_ended(core: Instance, running: Running) -> None:
     running.work_over = True
-    return follow_up(core, running)
+    follow_up(core, running)
 
 
-def inputs_ended(core: Instance, running: Running) -> list[Effect]:
+def inputs_ended(core: Instance, running: Running) -> None:
     running.end_call(do.EndInputs)
-    return work_ended(core, running)
+    work_ended(core, running)
 
 
-def follow_up(core: Instance, running: Running) -> list[Effect]:
+def follow_up(core: Instance, running: Running) -> None:
     """Ends the attempt once its work is over and nothing keeps it.
 
     Before its own Start lies what the attempts before it were sent: their events have settled as handled, so they
     are in the state that this one ends with ◆.
     """
     if not running.work_over or core.phase is not Phase.RUNNING or running.call is not None:
-        return []
+        return
     if (
         running.behind_stop
         or core.lost is not None
         or core.position <= running.reading.offset  # mutant: ends-before-its-start
     ):
-        return []
+        return
     running.reading.ended, running.over_in = True, running.checkpoints.belongs_to
     core.turn(Turn.WORK_ENDED)
-    return [
-        *running.flush(),
-        *running.outputs.ends(),  # mutant: no-end-is-told
-        do.Write(Finished(running.sender)),
-    ]
+    core.emit(*running.flush())
+    core.emit(*running.outputs.ends())  # mutant: no-end-is-told
+    core.emit(do.Write(Finished(running.sender)))
 
 
-def told(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
+def told(core: Instance, running: Running, checkpoint_id: int) -> None:
     """The user knows that this checkpoint has completed."""
     if running.ends_with == checkpoint_id:
         return core.leave(Departure.FINISHED, f"checkpoint {checkpoint_id} contains the end of {core.who()}")
@@ -59,6 +57,6 @@ def told(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
         or running.over_in is None
         or checkpoint_id < running.over_in  # mutant: told-of-an-earlier-checkpoint
     ):
-        return []
+        return None
     running.settled = True
-    return [do.Write(Finished(running.sender))]  # the next checkpoint, its last, need not wait for its time
+    return core.emit(do.Write(Finished(running.sender)))  # the next checkpoint, its last, need not wait for its time

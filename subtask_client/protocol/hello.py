@@ -8,21 +8,21 @@ from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.state import Sender, ascend
 from ...schemas.versions import Versions
 from . import effects as do
-from .effects import Departure, Effect
+from .effects import Departure
 from .instance import Instance
 from .phases import Phase, Turn
 from .reading import Dropped
 from .running import Running
 
 
-def position_noted(core: Instance, end: int, nonce: str) -> list[Effect]:
+def position_noted(core: Instance, end: int, nonce: str) -> None:
     if core.attempt is not None and core.position < end:  # mutant: hello-without-looking
         core.looking = end, nonce
-        return []
-    return say(core, end, nonce)
+    else:
+        say(core, end, nonce)
 
 
-def look_at(core: Instance, offset: int, record: EventsRecord | None) -> list[Effect]:
+def look_at(core: Instance, offset: int, record: EventsRecord | None) -> None:
     """A record between the end of the attempt before and the next Hello; None: an unreadable one."""
     assert core.looking is not None and core.attempt is not None
     end, nonce = core.looking
@@ -33,48 +33,49 @@ def look_at(core: Instance, offset: int, record: EventsRecord | None) -> list[Ef
         case Stop() if record.nonce == core.nonce or record.attempt == core.attempt:
             return stop(core, record)
     core.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)
-    return say(core, end, nonce) if core.position >= end else []
+    if core.position >= end:
+        say(core, end, nonce)
+    return None
 
 
-def say(core: Instance, end: int, nonce: str) -> list[Effect]:
+def say(core: Instance, end: int, nonce: str) -> None:
     core.turn(Turn.HELLO)
     core.spoken, core.welcomed_by = None, ""
     core.looking, core.lost, core.hello_failed = None, None, False
     core.previous = core.previous if core.attempt is None else core.attempt
     core.nonce, core.attempt, core.foreign_attempt, core.position = nonce, None, -1, end
-    return [do.Seek(end), do.WriteHello(core.config.hello(nonce, core.previous))]
+    core.emit(do.Seek(end), do.WriteHello(core.config.hello(nonce, core.previous)))
 
 
-def repeat(
-    core: Instance,
-) -> list[Effect]:
+def repeat(core: Instance) -> None:
     """With the same nonce: should both stand, the second Start makes the instance start over."""
     core.hello_failed = False
     if core.attempt is not None or core.nonce is None:
-        return []
+        return None
     if core.foreign_attempt >= 0:  # to write it again would take the subtask from whoever that is
         return core.superseded_by(core.foreign_attempt)
-    return [do.WriteHello(core.config.hello(core.nonce, core.previous))]
+    return core.emit(do.WriteHello(core.config.hello(core.nonce, core.previous)))
 
 
-def taken(core: Instance, nonce: str, offset: int) -> list[Effect]:
+def taken(core: Instance, nonce: str, offset: int) -> None:
     if nonce != core.nonce or core.attempt is not None:
-        return []
+        return
     core.attempt = offset
-    return core.superseded_by(core.foreign_attempt) if core.foreign_attempt > offset else []
+    if core.foreign_attempt > offset:
+        core.superseded_by(core.foreign_attempt)
 
 
-def overdue(core: Instance, waited_s: float) -> list[Effect]:
+def overdue(core: Instance, waited_s: float) -> None:
     if core.phase is not Phase.WAITING:
-        return []
-    return core.leave(
+        return
+    core.leave(
         Departure.NO_START,
         f"{core.who()}: no coordinator answered Hello {core.nonce} within {waited_s:g} s; is the job's coordinator"
         " running, on the same broker, under the same prefix and job name, and of this release or a newer one?",
     )
 
 
-def start(core: Instance, offset: int, start: Start) -> list[Effect]:
+def start(core: Instance, offset: int, start: Start) -> None:
     if start.nonce == core.nonce or start.attempt == core.attempt:
         if (
             core.running is not None
@@ -107,12 +108,12 @@ def _can_be_followed(core: Instance, start: Start) -> bool:
     return lowest >= 0 and ascend(start.event_ranges) and all(p is not None and p.in_order for p in named)
 
 
-def welcome(core: Instance, welcome: Welcome) -> list[Effect]:
+def welcome(core: Instance, welcome: Welcome) -> None:
     """Which version the Start behind it is written in."""
     if welcome.nonce != core.nonce and welcome.attempt != core.attempt:
         return core.drop(Dropped.OTHER_ATTEMPT)
     core.spoken, core.welcomed_by = welcome.protocol, welcome.release
-    return []
+    return None
 
 
 def _refusal(core: Instance) -> str | None:
@@ -131,28 +132,24 @@ def _refusal(core: Instance) -> str | None:
     return None
 
 
-def refuse(core: Instance, sender: Sender, reason: str) -> list[Effect]:
+def refuse(core: Instance, sender: Sender, reason: str) -> None:
     """Tells the coordinator, so that the job fails with this reason; the task returns and is not tried again."""
-    return [
-        *core.leave(Departure.REFUSED, reason)[:-1],
-        do.Write(Refused(sender, reason)),
-        do.Leave(Departure.REFUSED, reason),
-    ]
+    core.leave(Departure.REFUSED, reason, do.Write(Refused(sender, reason)))
 
 
-def stop(core: Instance, stop: Stop) -> list[Effect]:
+def stop(core: Instance, stop: Stop) -> None:
     if stop.nonce != core.nonce and stop.attempt != core.attempt:
         return core.drop(Dropped.OTHER_ATTEMPT)
     return core.leave(Departure.SUPERSEDED if stop.superseded else Departure.STOPPED, stop.reason)
 
 
-def _begin(core: Instance, offset: int, start: Start) -> list[Effect]:
+def _begin(core: Instance, offset: int, start: Start) -> None:
     """Takes up a Start; where the instance runs already, everything of before is dropped first."""
-    effects = core.drop_attempt()
+    core.drop_attempt()
     core.turn(Turn.START)
     core.attempt, core.lost = start.attempt, None
     core.running = running = Running(start, offset, core.config)
     if running.reading.next_position != core.position:
         core.position = running.reading.next_position
-        effects.append(do.Seek(core.position))
-    return [*effects, running.begin_call(do.OpenUser(start))]
+        core.emit(do.Seek(core.position))
+    core.emit(running.begin_call(do.OpenUser(start)))

@@ -61,63 +61,70 @@ class Instance:
         """A periodic heartbeat has no outcome yet; there is never a second one."""
         self.dropped: Counter[str] = Counter()
         """Records that had no effect, by reason (:class:`~.reading.Dropped`)."""
+        self.out: list[Effect] = []
+        """Effects of the input being handled."""
 
     @property
     def finished(self) -> bool:
         return self.phase is Phase.FINISHED
 
+    def emit(self, *effects: Effect) -> None:
+        self.out.extend(effects)
+
     # ---- the ends of an attempt
 
-    def fail(self, cause: str, *, behind_hole: bool = False, missing: int = -1) -> list[Effect]:
+    def fail(self, cause: str, *, behind_hole: bool = False, missing: int = -1) -> None:
         """The attempt has failed: say so, and say Hello again in place (section 8).
 
         ``behind_hole``: something that it wrote does not stand, so nothing else of it may. ``missing``: sequence of the
         event that it missed.
         """
         running = self.attempt_running()
-        rest = [] if behind_hole else running.flush()
-        return [*rest, do.Write(Failed(running.sender, cause, missing)), *self.start_over()]
+        if not behind_hole:
+            self.emit(*running.flush())
+        self.emit(do.Write(Failed(running.sender, cause, missing)))
+        self.start_over()
 
-    def start_over(self) -> list[Effect]:
-        effects = self.drop_attempt()
+    def start_over(self) -> None:
+        self.drop_attempt()
         self.turn(Turn.OVER)
         self.lost = None
-        return [*effects, do.NotePosition()]
+        self.emit(do.NotePosition())
 
-    def superseded_by(self, attempt: int) -> list[Effect]:
-        return self.leave(  # mutant: superseded-says-hello
+    def superseded_by(self, attempt: int) -> None:
+        self.leave(  # mutant: superseded-says-hello
             Departure.SUPERSEDED,
             f"{self.who()}: superseded by attempt {attempt}, which said Hello later; this one leaves",
         )
 
-    def leave(self, departure: Departure, reason: str) -> list[Effect]:
-        effects: list[Effect] = []
+    def leave(self, departure: Departure, reason: str, *last: do.Write) -> None:
+        """End the instance; ``last`` is written behind all that its attempt wrote."""
         if self.running is not None and departure is not Departure.SUPERSEDED:
-            effects += self.running.flush()
+            self.emit(*self.running.flush())
             if self.running.handled_through() > self.running.reported_through:
-                effects.append(self.running.heartbeat(HeartbeatDue(False, "leaving", 0)))
-        effects += self.drop_attempt()
+                self.emit(self.running.heartbeat(HeartbeatDue(False, "leaving", 0)))
+        self.drop_attempt()
         self.looking = None
         self.turn(Turn.LEAVE)
-        return [*effects, do.Leave(departure, reason)]
+        self.emit(*last, do.Leave(departure, reason))
 
-    def drop_attempt(self) -> list[Effect]:
+    def drop_attempt(self) -> None:
         """Forgets everything that belongs to the Start that the instance runs under, if it does."""
         running, self.running = self.running, None
         if running is None:
-            return []
+            return
         self.former = running.sender
-        paused = [do.PauseData(upstream) for upstream in running.inputs.upstreams]
-        return [*paused, *map(do.DropState, running.checkpoints.locations), do.CloseUser()]
+        self.emit(*map(do.PauseData, running.inputs.upstreams))
+        self.emit(*map(do.DropState, running.checkpoints.locations), do.CloseUser())
 
     # ---- small things
 
     def turn(self, turn: Turn) -> None:
         self.phase = TRANSITIONS[self.phase, turn]
 
-    def drop(self, reason: Dropped) -> list[Effect]:
+    def drop(self, reason: Dropped) -> None:
+        """Count a record that was read and has no effect."""
         self.dropped[reason] += 1
-        return []
 
     def attempt_running(self) -> Running:
         assert self.running is not None, f"not running but {self.phase}"

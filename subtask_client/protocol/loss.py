@@ -10,7 +10,6 @@ from __future__ import annotations
 from ...schemas.errors import SubtaskError
 from . import effects as do
 from . import hello
-from .effects import Effect
 from .inputs import DataLost, PositionLost
 from .instance import Instance, Loss
 from .phases import Phase
@@ -21,39 +20,41 @@ WAYS_OUT = (
 )
 
 
-def events_lost(core: Instance, lost: PositionLost) -> list[Effect]:
+def events_lost(core: Instance, lost: PositionLost) -> None:
     if core.looking is not None:  # what is left is looked through; of what is gone, a successor fences this instance
         end, nonce = core.looking
         core.position = lost.begin
-        return [do.Seek(lost.begin)] if lost.begin < end else hello.say(core, end, nonce)
+        return core.emit(do.Seek(lost.begin)) if lost.begin < end else hello.say(core, end, nonce)
     if core.phase is Phase.NEW:
-        return []
+        return None
     core.lost, core.position = Loss(lost.cause, lost.end), lost.begin
-    return [do.Seek(lost.begin)]
+    return core.emit(do.Seek(lost.begin))
 
 
-def data_lost(core: Instance, lost: DataLost) -> list[Effect]:
+def data_lost(core: Instance, lost: DataLost) -> None:
     running = core.running
     if running is None or core.lost is not None:
-        return []
+        return
     core.lost = Loss(lost.cause, lost.events_end)
-    return [do.PauseData(upstream) for upstream in running.inputs.upstreams]
+    core.emit(*map(do.PauseData, running.inputs.upstreams))
 
 
-def follow_up(core: Instance) -> list[Effect]:
+def follow_up(core: Instance) -> None:
     """Everything below that end has been read, and the attempt is not over: so it fails."""
     lost, running = core.lost, core.running
     if lost is None or core.phase is Phase.LEFT or core.position < lost.end:
-        return []
+        return None
     if running is None:
         error = SubtaskError(f"{core.who()}: {lost.cause}, and nothing behind it answers its Hello")
-        return [do.Report(error), *core.start_over()]
+        core.emit(do.Report(error))
+        return core.start_over()
     if running.call is not None:
-        return []
+        return None
     n = running.start.checkpoint_id
     begun = "its beginning" if n < 0 else f"checkpoint {n}"
     error = SubtaskError(
         f"{core.who()}: {lost.cause}. Nothing in its events says that another attempt took over, so it cannot go on"
         f" from {begun}: what it needs for that is gone. {WAYS_OUT}"
     )
-    return [do.Report(error), *core.fail(str(error))]
+    core.emit(do.Report(error))
+    return core.fail(str(error))

@@ -5,39 +5,38 @@ from __future__ import annotations
 from ...schemas.events import CheckpointAborted, CheckpointCompleted
 from . import alignment, ending
 from . import effects as do
-from .effects import Effect
 from .instance import Instance
 from .reading import Dropped
 from .running import Running
 
 
-def completed(core: Instance, running: Running, notice: CheckpointCompleted) -> list[Effect]:
+def completed(core: Instance, running: Running, notice: CheckpointCompleted) -> None:
     n = notice.checkpoint_id
     if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
         return core.drop(Dropped.STALE_NOTICE)
     running.ends_with = n if finished else None
-    return [running.begin_call(do.NotifyCompleted(n))]
+    return core.emit(running.begin_call(do.NotifyCompleted(n)))
 
 
-def aborted(core: Instance, running: Running, notice: CheckpointAborted) -> list[Effect]:
+def aborted(core: Instance, running: Running, notice: CheckpointAborted) -> None:
     """Obeyed also while the events partition is blocked: what waits for this checkpoint goes on."""
     n, checkpoints = notice.checkpoint_id, running.checkpoints
     if notice.epoch != running.start.epoch:
         return core.drop(Dropped.STALE_NOTICE)
-    begun, effects = checkpoints.aborted(n), list[Effect]()
+    begun = checkpoints.aborted(n)
     if running.alignment is not None and running.alignment.id == n:  # mutant: abort-leaves-blocked
-        effects += alignment.unblock(core, running)
+        alignment.unblock(core, running)
     if (part := checkpoints.parts.pop(n, None)) is not None and part.location is not None:
-        effects.append(do.DropState(part.location))
+        core.emit(do.DropState(part.location))
     if running.stopping is not None and running.stopping[0] == n:  # the job goes on: so does the work behind it
-        effects += alignment.go_on_behind_stop(core, running)
+        alignment.go_on_behind_stop(core, running)
     if not begun:
-        core.drop(Dropped.STALE_NOTICE)
-        return effects
-    return [*effects, running.begin_call(do.NotifyAborted(n, notice.reason))]
+        return core.drop(Dropped.STALE_NOTICE)
+    return core.emit(running.begin_call(do.NotifyAborted(n, notice.reason)))
 
 
-def told(core: Instance, running: Running, checkpoint_id: int) -> list[Effect]:
+def told(core: Instance, running: Running, checkpoint_id: int) -> None:
     completed = isinstance(running.call, do.NotifyCompleted)
     running.end_call(do.NotifyCompleted, do.NotifyAborted)
-    return ending.told(core, running, checkpoint_id) if completed else []
+    if completed:
+        ending.told(core, running, checkpoint_id)

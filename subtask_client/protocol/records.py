@@ -10,22 +10,22 @@ from ...schemas.frames import unpack
 from . import alignment
 from . import effects as do
 from .channels import Channel
-from .effects import Effect
 from .inputs import DataRead
 from .instance import Instance
 from .reading import Dropped
 from .running import Running
 
 
-def begin_reading(running: Running) -> list[Effect]:
+def _begin_reading(core: Instance, running: Running) -> None:
     """The restored ranges of the events partition have been read: no snapshot ever falls into them."""
     running.reads_data = True
     inputs = running.inputs
-    open_ = {u: [c for c in inputs.of(u) if not c.ended] for u in inputs.upstreams}
-    return [do.SeekData(u, inputs.positions[u], max(c.position for c in those)) for u, those in open_.items() if those]
+    for upstream in inputs.upstreams:
+        if opened := [channel.position for channel in inputs.of(upstream) if not channel.ended]:
+            core.emit(do.SeekData(upstream, inputs.positions[upstream], max(opened)))
 
 
-def read(core: Instance, running: Running | None, event: DataRead) -> list[Effect]:
+def read(core: Instance, running: Running | None, event: DataRead) -> None:
     upstream, offset, record = event.upstream, event.offset, event.record
     if running is None or not running.reads_data or upstream in running.inputs.paused:
         return core.drop(Dropped.ALREADY_READ)
@@ -51,7 +51,7 @@ def read(core: Instance, running: Running | None, event: DataRead) -> list[Effec
     return _take(core, running, channel, offset, record)
 
 
-def _take(core: Instance, running: Running, channel: Channel, offset: int, record: DataRecord) -> list[Effect]:
+def _take(core: Instance, running: Running, channel: Channel, offset: int, record: DataRecord) -> None:
     match record:
         case RecordFrame():
             try:
@@ -59,21 +59,21 @@ def _take(core: Instance, running: Running, channel: Channel, offset: int, recor
             except UnreadableRecord:  # the sequence check of the next one tells that records are missing
                 return core.drop(Dropped.UNREADABLE)
             if not records:
-                channel.advance(offset, record.sender, record.sequence)
-                return []
+                return channel.advance(offset, record.sender, record.sequence)
             running.taking = channel, offset, record
-            return [running.begin_call(do.HandleRecords(channel.sender, records, offset))]
+            core.emit(running.begin_call(do.HandleRecords(channel.sender, records, offset)))
         case Barrier():
             void = channel.in_range(offset)
             channel.advance(offset, record.sender, record.sequence)
-            return (
-                core.drop(Dropped.VOID_CONTROL) if void else alignment.barrier(core, running, channel, offset, record)
-            )
+            if void:
+                return core.drop(Dropped.VOID_CONTROL)
+            alignment.barrier(core, running, channel, offset, record)
         case ChannelEnded():
             channel.advance(offset, record.sender, record.sequence)
-            return alignment.ended(core, running, channel, offset, record)
+            alignment.ended(core, running, channel, offset, record)
         case _:
             assert_never(record)
+    return None
 
 
 def handled(running: Running) -> None:
@@ -84,24 +84,25 @@ def handled(running: Running) -> None:
     channel.advance(offset, frame.sender, frame.sequence)
 
 
-def follow_up(core: Instance, running: Running) -> list[Effect]:
+def follow_up(core: Instance, running: Running) -> None:
     """What has become due between two calls into user code."""
     if running.call is not None or not running.inputs.channels or core.lost is not None:
-        return []
+        return
     if not running.reads_data and not running.reading.ranges:
-        return begin_reading(running) + follow_up(core, running)
+        _begin_reading(core, running)
     if running.told_ended or not running.inputs.ended or running.behind_stop:
-        return []
+        return
     if core.position <= running.reading.offset:
-        return []  # the end comes behind restored ranges and the own Start, in one step with what is emitted here ◆
+        return  # the end comes behind restored ranges and the own Start, in one step with what is emitted here ◆
     running.told_ended = True
-    return [running.begin_call(do.EndInputs())]
+    core.emit(running.begin_call(do.EndInputs()))
 
 
-def _gap(core: Instance, channel: Channel, offset: int, expected: int, record: DataRecord) -> list[Effect]:
+def _gap(core: Instance, channel: Channel, offset: int, expected: int, record: DataRecord) -> None:
     gap = SequenceGap(
         f"{core.who()}: records from {channel.sender} are missing or repeated: expected sequence {expected} of its"
         f" generation {record.sender.full_generation}, but the {type(record).__name__} at offset {offset} has"
         f" {record.sequence}; the log was truncated, or something else writes to it"
     )
-    return [do.Report(gap), *core.fail(str(gap))]
+    core.emit(do.Report(gap))
+    core.fail(str(gap))

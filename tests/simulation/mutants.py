@@ -375,9 +375,9 @@ MUTANTS: dict[str, Mutant] = {
         "section 9: what is emitted behind the snapshot stands behind its barrier",
         {
             "snapshot": Skip(),
-            "ack": Put(
-                "*running.flush(),"
-                "*running.outputs.barriers(checkpoint_id, savepoint=running.checkpoints.savepoint, at_ms=0)"
+            "ack": Insert(
+                "barriers = running.outputs.barriers(checkpoint_id, savepoint=running.checkpoints.savepoint, at_ms=0)\n"
+                "core.emit(*barriers)"
             ),
         },
         "pair",

@@ -324,7 +324,7 @@ class SubtaskProcess:
             for receiver in receivers:
                 self.emitted.setdefault(str(receiver), []).append(uid)
                 self.world.trace(f"{self} emits {uid} to {receiver}")
-                if (full := self.core.emit(receiver, json.dumps(uid).encode())) is not None:
+                if (full := self.core.emit_record(receiver, json.dumps(uid).encode())) is not None:
                     self._perform_during_call(full)
 
     def _perform_during_call(self, effect: do.Effect) -> None:

@@ -256,7 +256,7 @@ class CoreDriver:
 
     def emit(self, receiver: str, record: bytes) -> None:
         """The user's object emits, outside its calls or inside."""
-        if (frame := self.core.emit(*subtasks(receiver), record)) is not None:
+        if (frame := self.core.emit_record(*subtasks(receiver), record)) is not None:
             self.effects.append(frame)
 
     def out(self, receiver: str) -> list[DataRecord]:
