@@ -43,8 +43,8 @@ from ..transport.state_storage import StateStorage
 from . import acks_reader, preflight
 from .acks_reader import AcksReader
 from .best_effort_writer import SideWriter
+from .epoch_filter import EpochFilter
 from .host import CoordinatorSpec, OperatorHost, close_all
-from .incarnation import OtherLives
 from .late_stops_writer import tell_to_leave, untold
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions
@@ -102,7 +102,7 @@ class CoordinatorRuntime:
         self._status_at = 0.0
         self._status = job_status(self._core.job)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(logged, work))
-        self._incarnation = OtherLives(settings.name, transport, Partition(self._topics.checkpoints, 0))
+        self._epoch_filter = EpochFilter(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
         self._before: preflight.Seen | None = None
         self._event_partitions = preflight.event_partitions(settings)
@@ -220,7 +220,7 @@ class CoordinatorRuntime:
     def _feed(self, event: inputs.Input) -> None:
         """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
         if isinstance(event, inputs.AckRead):
-            event = self._incarnation.without(event, self._core.job.history.epoch)
+            event = self._epoch_filter.without(event, self._core.job.history.epoch)
         self._decide(event)
         while self._raised and self._outcome is None:
             self._decide(self._raised.popleft())

@@ -15,10 +15,10 @@ from ..schemas.events import EventFrame, FailoverPolicy
 from ..schemas.ids import NO_ATTEMPT, NO_CHECKPOINT, Generation, SubtaskId
 from ..schemas.state import Segment
 from ..schemas.topics import TopicNames
+from ..subtask_client.activity import Steps
 from ..subtask_client.api import Subtask
-from ..subtask_client.hosting import Host
 from ..subtask_client.routing import Router
-from ..subtask_client.steps import Steps
+from ..subtask_client.user_object import Host
 from ..transport.ports import Transport
 from ..transport.state_storage import StateStorage
 from .checkpoint_part import Part, begin_behind, part_of

@@ -20,10 +20,11 @@ from ..schemas.settings import JobSettings
 from ..schemas.user_codec import CodecSpec, codec_for
 from ..transport.ports import Partition, Transport
 from ..transport.state_storage import StateStorage
+from .activity import Steps
 from .alignment_clock import AlignmentClock
 from .api import Finished, Idle, Progress, Subtask
 from .emitting import Emitter
-from .hosting import Host, cause_of, digests_of
+from .heartbeat_thread import HeartbeatThread
 from .incoming import Incoming
 from .outgoing import Outgoing
 from .protocol import effects as do
@@ -32,12 +33,11 @@ from .protocol.config import RECORD_HEADROOM_BYTES, CoreConfig
 from .protocol.core import SubtaskCore
 from .protocol.effects import Departure, Effect
 from .protocol.phases import Phase
-from .pulse import Pulse
 from .routing import KeyFunction, Router
 from .rows import RowSource
-from .steps import Steps
 from .trace import Trace
 from .uploads import Storage, Uploads
+from .user_object import Host, cause_of, digests_of
 
 T = TypeVar("T")
 
@@ -132,7 +132,7 @@ class SubtaskRuntime:
             storage=self._storage, send=self._emitter.send, emit=self._emitter.emit, log=self._trace, rows=rows,
         )  # fmt: skip
         self._uploads = Uploads(self._storage, self._inbox.append)
-        self._pulse = Pulse(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
+        self._pulse = HeartbeatThread(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
         self._incoming = Incoming(
             transport,
             self._partition,

@@ -19,7 +19,7 @@ from ...schemas.acks import CheckpointDecline
 from ...schemas.data import Barrier, ChannelEnded
 from ...schemas.events import TriggerCheckpoint
 from ...schemas.state import Segment, Sender
-from . import acking
+from . import checkpoint_acks
 from . import effects as do
 from .channels import Channel, Inputs
 from .instance import Instance
@@ -57,7 +57,7 @@ def ended(core: Instance, running: Running, channel: Channel, offset: int, recor
     for n, part in list(running.checkpoints.parts.items()):
         if channel.sender in part.missing:
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
-            acking.delivered(core, running, n, channel.sender)
+            checkpoint_acks.delivered(core, running, n, channel.sender)
     snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
     _pause_if_blocked(core, running, channel.sender.operator)
 
@@ -88,7 +88,7 @@ def _delivered(core: Instance, running: Running, who: Who, n: int, offset: int, 
         _give_up_older(core, running, who, n)
         if who is not None or not part.cut.finished:
             part.cut = part.cut.closed(who, offset, by, ended=False)  # mutant: range-ends-behind-its-barrier
-        return acking.delivered(core, running, n, who)
+        return checkpoint_acks.delivered(core, running, n, who)
     if not checkpoints.wants(n) or _is_older(running, n):
         return core.drop(Dropped.DEAD_MARKER)
     _give_up_older(core, running, who, n)
@@ -136,7 +136,7 @@ def _give_up_older(core: Instance, running: Running, who: Who, n: int) -> None:
         unblock(core, running)
     for older, part in list(running.checkpoints.parts.items()):
         if older < n and who in part.missing:
-            acking.give_up(core, running, older, f"{n} came before it on a channel")
+            checkpoint_acks.give_up(core, running, older, f"{n} came before it on a channel")
 
 
 def snapshot_if_complete(core: Instance, running: Running) -> None:

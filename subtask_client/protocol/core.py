@@ -5,12 +5,12 @@ The rules, in the protocol's sections:
 - An instance notes where its events partition ends, says ``Hello``, and waits for the ``Start`` (section 5). While it
   waits it obeys only its own ``Start``, its own ``Stop``, and a ``Start`` that supersedes it; epochs are noted.
 - Under a ``Start`` it handles what :mod:`.reading` says counts, takes part in checkpoints (:mod:`.snapshots`,
-  :mod:`.acking`) and sends events to its coordinator (:mod:`.outbox`).
+  :mod:`.checkpoint_acks`) and sends events to its coordinator (:mod:`.outbox`).
 - Whatever ends an attempt but not the instance (user code raised, a gap, a ``Reset``) drops everything that belongs to
   the attempt and says ``Hello`` again, in place. Being superseded or stopped ends the instance.
 
 - Records of other operators come through :mod:`.records` and :mod:`.channels`; :mod:`.alignment` says when the
-  snapshot is taken; :mod:`.ending` how it all ends, :mod:`.loss` what a position that is gone means.
+  snapshot is taken; :mod:`.ending` how it all ends, :mod:`.lost_positions` what a position that is gone means.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ...schemas.events import (
 from ...schemas.frames import unpack
 from ...schemas.ids import SubtaskId
 from ...schemas.state import Segment
-from . import acking, alignment, ending, hello, loss, notices, records
+from . import alignment, checkpoint_acks, checkpoint_notifications, ending, hello, lost_positions, records
 from . import effects as do
 from . import inputs as on
 from .effects import Departure, Effect
@@ -127,7 +127,7 @@ class SubtaskCore(Instance):
             records.follow_up(self, running)
             ending.follow_up(self, running)
         if self.lost is not None:
-            loss.follow_up(self)
+            lost_positions.follow_up(self)
         effects, self.out = self.out, []
         return effects
 
@@ -144,7 +144,7 @@ class SubtaskCore(Instance):
             case on.DataUnreadable():
                 self.drop(Dropped.UNREADABLE)
             case on.DataLost():
-                loss.data_lost(self, event)
+                lost_positions.data_lost(self, event)
             case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
                 if self.running is not None:
                     alignment.overdue(self, self.running, checkpoint_id)
@@ -167,13 +167,13 @@ class SubtaskCore(Instance):
             case on.RecordUnreadable(offset=offset):
                 self._on_unreadable(offset)
             case on.PositionLost():
-                loss.events_lost(self, event)
+                lost_positions.events_lost(self, event)
             case on.Opened():
                 self.attempt_running().end_call(do.OpenUser)
             case on.SnapshotReturned():
-                acking.snapshot_returned(self, self.attempt_running(), event)
+                checkpoint_acks.snapshot_returned(self, self.attempt_running(), event)
             case on.Notified(checkpoint_id=checkpoint_id):
-                notices.told(self, self.attempt_running(), checkpoint_id)
+                checkpoint_notifications.told(self, self.attempt_running(), checkpoint_id)
             case on.WorkEnded():
                 ending.work_ended(self, self.attempt_running())
             case on.UserFailed(cause=cause, final=True):
@@ -181,9 +181,9 @@ class SubtaskCore(Instance):
             case on.UserFailed(cause=cause):
                 self.fail(cause)
             case on.StateStored():
-                acking.state_stored(self, self.running, event)
+                checkpoint_acks.state_stored(self, self.running, event)
             case on.StateRefused():
-                acking.state_refused(self, self.running, event)
+                checkpoint_acks.state_refused(self, self.running, event)
             case on.WriterFailed(cause=cause):
                 self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see hello.repeat
                 if self.running is not None:
@@ -258,9 +258,9 @@ class SubtaskCore(Instance):
             case TriggerCheckpoint():
                 self._on_marker(running, offset, record)
             case CheckpointCompleted():
-                notices.completed(self, running, record)
+                checkpoint_notifications.completed(self, running, record)
             case CheckpointAborted():
-                notices.aborted(self, running, record)
+                checkpoint_notifications.aborted(self, running, record)
             case _:
                 assert_never(record)
         return None

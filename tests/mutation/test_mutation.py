@@ -68,7 +68,7 @@ def test_wording_checks_and_what_runs_only_once_are_left_alone(source: str) -> N
     [
         ("coordinator/protocol/liveness.py", "beat", "job.now + job.heartbeat.written_at"),
         ("subtask_client/protocol/hello.py", "welcome", "or welcome.attempt != core.attempt"),
-        ("subtask_client/protocol/notices.py", "aborted", "part.location is None"),
+        ("subtask_client/protocol/checkpoint_notifications.py", "aborted", "part.location is None"),
         ("checkpoint_log/history.py", "History._complete", "pass"),
         ("subtask_client/protocol/records.py", "follow_up", "core.position < running.reading.offset"),
     ],

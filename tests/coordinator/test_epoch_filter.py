@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.incarnation import LOOK_INTERVAL_S, OtherLives
+from penstock.coordinator.epoch_filter import LOOK_INTERVAL_S, EpochFilter
 from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import AcksRecord, CoordinatorHeartbeat, Finished
 from penstock.schemas.checkpoints import EpochClaimed
@@ -61,7 +61,7 @@ def test_the_log_is_looked_at_once_an_interval_however_many_epochs_are_named() -
     """Section 4: whoever writes rising epochs keeps no coordinator from its work."""
     transport, clock = Counted(MemoryBroker()), Clock()
     transport.create_topics([TopicSpec("log", 1)])
-    lives = OtherLives("job", transport, Partition("log", 0), clock)
+    lives = EpochFilter("job", transport, Partition("log", 0), clock)
     assert all(lives.without(heartbeat(at, 10 + at), 1).record is None for at in range(400))
     assert transport.looks == 1
     clock.now += LOOK_INTERVAL_S
@@ -75,7 +75,7 @@ def test_a_successor_is_found_an_interval_after_a_stranger() -> None:
     """Section 4: its next heartbeat tells."""
     transport, clock = Counted(MemoryBroker()), Clock()
     transport.create_topics([TopicSpec("log", 1)])
-    lives = OtherLives("job", transport, Partition("log", 0), clock)
+    lives = EpochFilter("job", transport, Partition("log", 0), clock)
     assert lives.without(heartbeat(0, 10), 1).record is None
     claim = EpochClaimed(11, -1, 1, 100, {}, "its successor", "started")
     transport.writer().append(Partition("log", 0), encode(claim), b"epoch")

@@ -13,7 +13,7 @@ HANDLED_THROUGH_INTERVAL_S = 0.05
 """At the latest so often is the handled-through sequence sent while events are handled (section 6)."""
 
 
-class Pulse:
+class HeartbeatThread:
     """Calls ``beat(periodic=True)`` every ``interval_s``, and ``beat(periodic=False)`` every 50 ms while
     ``handling()``; :meth:`touch` tells that handling has begun. Idle, it wakes for its periodic beats only."""
 

@@ -6,7 +6,7 @@ import time
 
 
 class Steps:
-    """Written by the instance's thread, read by its pulse; times are monotonic seconds."""
+    """Written by the instance's thread, read by its heartbeat thread; times are monotonic seconds."""
 
     __slots__ = ("_began", "_handling", "_seen", "done", "first_sequence")
 

@@ -1,7 +1,7 @@
-"""Words from another life of the job: it was purged and made anew, and somebody who was frozen meanwhile still speaks.
+"""Drop records of a previous incarnation of the job, which was purged and recreated under the same name.
 
 A record of a higher epoch says that a successor is at work (protocol, section 4). But a successor stands in the
-checkpoint log before anybody can speak in its epoch. So an epoch that the log does not know is of another life.
+checkpoint log before anybody can write in its epoch. So an epoch that the log does not know is of another incarnation.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ LOOK_INTERVAL_S = 1.0
 """The log is read again at most so often. A successor says more, and the next commit tells of it too."""
 
 
-class OtherLives:
-    """Keeps out what is not of this life of the job; ``checkpoints`` is its log."""
+class EpochFilter:
+    """Filter for records of epochs that the job's checkpoint log does not know; ``checkpoints`` is its partition."""
 
     def __init__(
         self, job: str, transport: Transport, checkpoints: Partition, clock: Callable[[], float] = time.monotonic
@@ -41,7 +41,7 @@ class OtherLives:
         """Up to here higher epochs than its own are not looked for again: commits tell of a successor too."""
 
     def without(self, read: AckRead, epoch: int) -> AckRead:
-        """The record as a coordinator of ``epoch`` is to judge it: as unreadable where it is of another life."""
+        """Return the record as a coordinator of ``epoch`` must judge it: unreadable if it is of another incarnation."""
         record = read.record
         if isinstance(record, CoordinatorHeartbeat):
             said = record.epoch

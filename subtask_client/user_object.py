@@ -16,10 +16,10 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.user_codec import BytesCodec, Codec, CodecSpec, codec_for, learn, recorded_as
 from ..schemas.user_schemas import JSON, Subject, digest_of
+from .activity import Steps
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
 from .metrics import Metrics
 from .rows import RowFeed, RowSource, refuse_position
-from .steps import Steps
 from .uploads import Storage
 
 _FRAMES_MAX = 8
