@@ -61,7 +61,7 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         failovers_region=statistics.region_failovers,
         failovers_global=statistics.global_failovers,
         last_failure=statistics.last_failure,
-        dropped=dict(statistics.dropped),
+        dropped={str(reason): count for reason, count in statistics.dropped.items()},
         pending=_pending(job),
         operators=tuple(_operator(job, operator, slots[operator.name]) for operator in job.settings.operators),
         checkpoints=_checkpoints(job),

@@ -18,10 +18,9 @@ from . import commands, failover, inbox, payload_schemas, stops
 from .after_commit import GoOn
 from .effects import Append, CallReady
 from .registry import WaitingHello
-from .state import Attempt, JobState, Phase, Slot, SlotPhase
+from .state import Attempt, Dropped, JobState, Phase, Slot, SlotPhase
 from .stream import EventStream
 
-OTHER_LAYOUT = "hello-of-another-layout"
 NAME_CHARS_MAX = 4_000
 """Characters of a name in a Hello; one with a longer name is forged."""
 
@@ -30,15 +29,15 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     """An instance asks for its Start. The newest Hello of the newest run wins."""
     subtask = hello.subtask_id
     if not may_be_answered(job, hello):
-        return job.drop("hello-of-unknown-subtask")
+        return job.drop(Dropped.HELLO_OF_UNKNOWN_SUBTASK)
     if is_of_another_layout(job, hello):
-        job.drop(OTHER_LAYOUT)
+        job.drop(Dropped.HELLO_OF_ANOTHER_LAYOUT)
         return stops.stop(job, offset, hello, why_not(job, hello))
     if not job.registry.is_of_run(hello) or job.settings.batches:  # mutant: older-run-answered.read
-        job.drop("hello-of-another-run")
+        job.drop(Dropped.HELLO_OF_ANOTHER_RUN)
         return stops.stop(job, offset, hello, why_not(job, hello))
     if (newer := superseded_by(job, hello)) is not None:
-        job.drop("hello-of-superseded")
+        job.drop(Dropped.HELLO_OF_SUPERSEDED)
         return stops.stop_superseded(job, offset, hello, newer)
     job.registry.wait(WaitingHello(offset, hello))
     job.registry.registered.add(subtask)

@@ -18,7 +18,7 @@ from ...schemas.status import Ending
 from .effects import ReadAcks
 from .pending import Pending
 from .query_state import Decision, Rereading
-from .state import JobState
+from .state import Dropped, JobState
 
 
 def read(job: JobState, manifest: BatchEvents) -> None:
@@ -26,7 +26,7 @@ def read(job: JobState, manifest: BatchEvents) -> None:
     if manifest.checkpoint_id in job.history.prepared and manifest.operator in job.settings.parallelism:
         job.query.manifests[manifest.checkpoint_id] = manifest
     else:
-        job.drop("late-batch-events")
+        job.drop(Dropped.LATE_BATCH_EVENTS)
 
 
 def take(job: JobState, pending: Pending, decision: Decision) -> bool:

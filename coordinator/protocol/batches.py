@@ -37,7 +37,7 @@ from .inputs import EndsSeen
 from .pending import Pending, Step
 from .query_state import BatchBegin, Decision, Query, Rereading
 from .snapshot_parts import parts_of
-from .state import Attempt, JobState, Slot, SlotPhase
+from .state import Attempt, Dropped, JobState, Slot, SlotPhase
 from .stream import EventStream
 
 ACKS_BEHIND_MAX = 10_000
@@ -52,7 +52,7 @@ def read(job: JobState, offset: int, record: FromQuery) -> None:
         case BatchWanted():
             _read_wanted(job, offset, record)
         case _ if not (isinstance(record, BatchEventFrame) or job.is_of_this_life(record)):
-            job.drop("batch-of-another-life")
+            job.drop(Dropped.BATCH_OF_ANOTHER_LIFE)
         case BatchCommitted():
             _decide(job, offset, record.checkpoint_id)
         case BatchEvents():
@@ -64,9 +64,9 @@ def read(job: JobState, offset: int, record: FromQuery) -> None:
 def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
     """One that is repeated is answered as before."""
     if not job.is_of_this_life(wanted):  # nor is this coordinator certain to be of the newest one: it says nothing
-        return job.drop("batch-of-another-life")
+        return job.drop(Dropped.BATCH_OF_ANOTHER_LIFE)
     if wanted.run_offset < 0:
-        return job.drop("batch-of-no-run")
+        return job.drop(Dropped.BATCH_OF_NO_RUN)
     if not job.settings.batches:
         return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
     if wanted.run_offset < job.registry.run_offset:  # mutant: older-run-of-a-query.refused
@@ -113,7 +113,7 @@ def _decide(job: JobState, offset: int, n: int) -> None:
     """Spark has committed the batch of ``n``. That stands in the log: it counts whenever somebody can act on it ◆."""
     if n not in job.history.prepared:
         if n > job.history.last_id:
-            job.drop("late-decision")
+            job.drop(Dropped.LATE_DECISION)
     elif job.query.decision is None or job.query.decision.checkpoint_id != n:
         job.query.decision = Decision(n, offset + 1)
 
@@ -291,7 +291,7 @@ def ends_seen(job: JobState, seen: EndsSeen) -> None:
     """All markers stand: everything that was sent before the cut lies below these ends."""
     pending = None if job.epoch is None else job.epoch.pending.get(seen.checkpoint_id)
     if pending is None or pending.step is not Step.ACKS:
-        return job.drop("late-ends")
+        return job.drop(Dropped.LATE_ENDS)
     for slot in job.live():
         attempt = slot.attempt
         assert attempt is not None

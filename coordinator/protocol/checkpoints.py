@@ -39,7 +39,7 @@ from .gateway import Gateway
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .pending import Pending, Step
 from .snapshot_parts import parts_of
-from .state import JobState, SavepointRequest, Slot, SlotPhase
+from .state import Dropped, JobState, SavepointRequest, Slot, SlotPhase
 from .timeline import Over
 from .waiting import waits_for
 
@@ -145,7 +145,8 @@ def cut(job: JobState, done: StateCompleted) -> None:
     """A coordinator completed its future: its gateways close, and it may be handed events again."""
     pending = job.current.pending.get(done.checkpoint_id)
     if pending is None or done.operator not in pending.uncut:
-        return job.drop("late-coordinator-state")  # after its abort it closes nothing  # mutant: late-future-closes
+        # After its abort it closes nothing.
+        return job.drop(Dropped.LATE_COORDINATOR_STATE)  # mutant: late-future-closes
     for slot in job.live():
         if slot.subtask.operator == done.operator:
             slot.gateway.close(pending.id)  # mutant: gateway-never-closes
@@ -222,9 +223,9 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
         location = None if ack.state is None else ack.state.location  # its own, as acceptable acks name no other
         if location is not None and ack.checkpoint_id not in job.history.checkpoints:
             job.emit(DeleteStates((location,)))
-        return job.drop("late-ack")
+        return job.drop(Dropped.LATE_ACK)
     if slot.subtask in pending.acks:
-        return job.drop("repeated-ack")  # mutant: repeated-ack-counts
+        return job.drop(Dropped.REPEATED_ACK)  # mutant: repeated-ack-counts
     sender, attempt = ack.sender, slot.attempt
     assert attempt is not None
     snapshot = SubtaskSnapshot(

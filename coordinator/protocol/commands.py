@@ -13,7 +13,7 @@ from . import retention
 from .after_commit import AnswerCommands, CommandOutcome, EndJob, ForgetDiscarded
 from .effects import CallRequest, Reply
 from .inputs import RequestAnswered
-from .state import JobState, SavepointRequest
+from .state import Dropped, JobState, SavepointRequest
 
 JOB_ENDS = "every subtask has ended, and the job is about to"
 WAITING_MAX = 1_000
@@ -22,7 +22,7 @@ WAITING_MAX = 1_000
 
 def read_command(job: JobState, offset: int, command: Command) -> None:
     if offset < job.history.commands_position or offset in job.history.executed:
-        return job.drop("command-executed-before")
+        return job.drop(Dropped.COMMAND_EXECUTED_BEFORE)
     job.commands.waiting[offset] = command
     return None
 

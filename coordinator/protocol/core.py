@@ -98,7 +98,7 @@ from .pending import Step
 from .query_state import Rereading
 from .record_limits import record_limits
 from .restarts import RestartBudget
-from .state import HandingOver, JobState, Phase, Slot, SlotPhase
+from .state import Dropped, HandingOver, JobState, Phase, Slot, SlotPhase
 
 
 class CoordinatorCore:
@@ -265,7 +265,7 @@ def _read(job: JobState, read: AckRead) -> None:
     record = read.record
     match record:
         case None:
-            job.drop("unreadable")
+            job.drop(Dropped.UNREADABLE)
         case RunStarted():
             attempts.read_run(job, read.offset, record)
         case Hello():
@@ -314,7 +314,7 @@ def _read_from_attempt(job: JobState, read: AckRead, record: FromAttempt) -> Non
         or slot.attempt is None
         or slot.attempt.sender(slot.subtask) != sender  # mutant: anybodys-records, any-generation
     ):
-        return job.drop(f"stale-{type(record).__name__}")
+        return job.drop(Dropped(f"stale-{type(record).__name__}"))
     attempt = slot.attempt
     job.registry.unconfirmed.pop(slot.subtask, None)
     match record:

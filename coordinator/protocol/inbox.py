@@ -16,7 +16,7 @@ from ...schemas.frames import unpack
 from ...schemas.ids import NO_ATTEMPT, SubtaskId
 from ...schemas.status import Ending
 from .effects import CallComplete, CallEvents, ReadAcks
-from .state import Delivery, HandingOver, Inherited, JobState, Slot, SlotPhase
+from .state import Delivery, Dropped, HandingOver, Inherited, JobState, Slot, SlotPhase
 
 
 def receive(job: JobState, slot: Slot, frame: OperatorEventFrame) -> str | None:
@@ -24,7 +24,7 @@ def receive(job: JobState, slot: Slot, frame: OperatorEventFrame) -> str | None:
     attempt = slot.attempt
     assert attempt is not None
     if frame.sequence + frame.count <= attempt.received_through:
-        job.drop("events-repeated")
+        job.drop(Dropped.EVENTS_REPEATED)
         return None
     if frame.sequence != attempt.received_through:
         return (
@@ -45,7 +45,7 @@ def receive(job: JobState, slot: Slot, frame: OperatorEventFrame) -> str | None:
             pending.inbox_bytes += bytes_of(copy)
     subtask = slot.subtask
     if not job.has_coordinator(subtask.operator):
-        job.drop("events-for-no-coordinator")
+        job.drop(Dropped.EVENTS_FOR_NO_COORDINATOR)
         return None
     deliver(job, CallEvents(subtask.operator, subtask.index, attempt.id, frame.belongs_to, events))
     return None
@@ -102,7 +102,8 @@ def inherit(job: JobState, restored: Checkpoint, offset: int, frame: OperatorEve
     begin, epoch = restored.subtasks[subtask].received_sequence, job.current
     inherited = epoch.inherited.setdefault(subtask, Inherited(begin))  # mutant: events-of-the-gone-dropped
     if owed.sequence != inherited.through:  # mutant: range-without-a-begin.due
-        return job.drop(f"inherited-events-{'repeated' if owed.sequence < inherited.through else 'behind-a-gap'}")
+        repeated = owed.sequence < inherited.through
+        return job.drop(Dropped.INHERITED_EVENTS_REPEATED if repeated else Dropped.INHERITED_EVENTS_BEHIND_A_GAP)
     inherited.through += owed.count
     if not _stay_in_the_log(job):
         inherited.parts.append(owed)

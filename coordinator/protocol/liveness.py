@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from ...schemas.acks import CoordinatorHeartbeat
 from ...schemas.status import Ending
-from . import attempts, failover
+from . import failover
 from .effects import AppendHeartbeat
-from .state import JobState, Phase, SlotPhase
+from .state import Dropped, JobState, Phase, SlotPhase
 
 
 def read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHeartbeat) -> None:
     if heartbeat.epoch > job.history.epoch:
         return job.end(Ending.FENCED, f"epoch {heartbeat.epoch} has begun elsewhere")
     if heartbeat.instance != job.instance:
-        return job.drop("heartbeat-of-another-coordinator")
+        return job.drop(Dropped.HEARTBEAT_OF_ANOTHER_COORDINATOR)
     job.heartbeat.written_at = None
     job.heartbeat.read_at = job.now
     job.clock.own_heartbeat(appended_at_ms)
@@ -68,7 +68,7 @@ def fail_unregistered(job: JobState) -> bool:
         missing, total = [*reversed([last, *lacking])], len(slots)
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         why = "each needs a task slot of its own; give the cluster more slots, or lower the parallelism"
-        if job.statistics.dropped[attempts.OTHER_LAYOUT]:
+        if job.statistics.dropped[Dropped.HELLO_OF_ANOTHER_LAYOUT]:
             why = "tasks of another parallelism were told to leave; start the coordinator and the tasks with the same"
         job.due_end = (
             Ending.FAILED,

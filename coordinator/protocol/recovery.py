@@ -32,7 +32,7 @@ from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .inputs import Begin, Committed, Redistributed, Reread
 from .registry import UndoneAttempt, WaitingHello
-from .state import Epoch, Inherited, JobState, Phase, Slot, SlotPhase
+from .state import Dropped, Epoch, Inherited, JobState, Phase, Slot, SlotPhase
 
 
 def begin(job: JobState, begin: Begin) -> None:
@@ -427,7 +427,7 @@ def run_epoch(job: JobState) -> None:
     stops.stop_again(job)
     for stranger in job.registry.other_runs:
         if attempts.is_of_another_layout(job, stranger.hello):
-            job.drop(attempts.OTHER_LAYOUT)
+            job.drop(Dropped.HELLO_OF_ANOTHER_LAYOUT)
         stops.stop(job, stranger.offset, stranger.hello, attempts.why_not(job, stranger.hello))
     for superseded, newer in job.registry.superseded:
         stops.stop_superseded(job, superseded.offset, superseded.hello, newer)

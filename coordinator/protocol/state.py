@@ -126,6 +126,38 @@ class Slot:
         return 0 if self.stream is None else self.stream.appended_through
 
 
+class Dropped(StrEnum):
+    """Why a record had no effect; the keys of ``Statistics.dropped``. *Stale*: not of the current attempt."""
+
+    UNREADABLE = "unreadable"
+    HELLO_OF_UNKNOWN_SUBTASK = "hello-of-unknown-subtask"
+    HELLO_OF_ANOTHER_LAYOUT = "hello-of-another-layout"
+    HELLO_OF_ANOTHER_RUN = "hello-of-another-run"
+    HELLO_OF_SUPERSEDED = "hello-of-superseded"
+    HEARTBEAT_OF_ANOTHER_COORDINATOR = "heartbeat-of-another-coordinator"
+    COMMAND_EXECUTED_BEFORE = "command-executed-before"
+    LATE_COORDINATOR_STATE = "late-coordinator-state"
+    LATE_ACK = "late-ack"
+    REPEATED_ACK = "repeated-ack"
+    EVENTS_REPEATED = "events-repeated"
+    EVENTS_FOR_NO_COORDINATOR = "events-for-no-coordinator"
+    INHERITED_EVENTS_REPEATED = "inherited-events-repeated"
+    INHERITED_EVENTS_BEHIND_A_GAP = "inherited-events-behind-a-gap"
+    BATCH_OF_ANOTHER_LIFE = "batch-of-another-life"
+    BATCH_OF_NO_RUN = "batch-of-no-run"
+    LATE_BATCH_EVENTS = "late-batch-events"
+    LATE_DECISION = "late-decision"
+    LATE_ENDS = "late-ends"
+    STALE_HEARTBEAT = "stale-Heartbeat"
+    STALE_SNAPSHOT_TAKEN = "stale-SnapshotTaken"
+    STALE_CHECKPOINT_ACK = "stale-CheckpointAck"
+    STALE_CHECKPOINT_DECLINE = "stale-CheckpointDecline"
+    STALE_FAILED = "stale-Failed"
+    STALE_REFUSED = "stale-Refused"
+    STALE_FINISHED = "stale-Finished"
+    STALE_OPERATOR_EVENT_FRAME = "stale-OperatorEventFrame"
+
+
 Delivery = CallEvents | CallComplete
 """What a coordinator that owes a checkpoint future is not handed yet."""
 
@@ -276,7 +308,7 @@ class Statistics:
     last_duration_s: float = -1.0
     last_failure: str = ""
     failures: Counter[SubtaskId] = field(default_factory=Counter)
-    dropped: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[Dropped] = field(default_factory=Counter)
     """Records read that did not count, by reason (protocol, G5)."""
 
 
@@ -385,6 +417,6 @@ class JobState:
         """Whether a query has said it since the job was purged: offsets and ids begin again with each life."""
         return said.history == self.topic_ids.get(self.settings.topics.checkpoints)
 
-    def drop(self, reason: str) -> None:
+    def drop(self, reason: Dropped) -> None:
         """Counts a record that was read and does not count."""
         self.statistics.dropped[reason] += 1

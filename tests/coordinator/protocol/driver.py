@@ -39,7 +39,7 @@ from penstock.coordinator.protocol.inputs import (
 )
 from penstock.coordinator.protocol.invariants import check_invariants
 from penstock.coordinator.protocol.pending import Pending
-from penstock.coordinator.protocol.state import Epoch, JobState, Slot
+from penstock.coordinator.protocol.state import Dropped, Epoch, JobState, Slot
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import (
     AcksRecord,
@@ -282,7 +282,7 @@ class Script:
         return [effect.reply for effect in self.made(effects.Reply) if isinstance(effect.reply, CommandReply)]
 
     def dropped(self, reason: str) -> int:
-        return self.job.statistics.dropped[reason]
+        return self.job.statistics.dropped[Dropped(reason)]
 
     @property
     def ended(self) -> End | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.inputs import AckRead
-from penstock.schemas.acks import AcksRecord, FailureHint, Hello, RunStarted
+from penstock.coordinator.protocol.state import Dropped
+from penstock.schemas.acks import AcksRecord, FailureHint, FromAttempt, Hello, RunStarted
 from penstock.schemas.checkpoints import RunClaimed
 from penstock.schemas.events import CheckpointAborted, EventFrame, FailoverPolicy, Reset, Start, Stop, Welcome
 from penstock.schemas.ids import NO_CHECKPOINT
@@ -111,6 +114,11 @@ def test_what_a_replaced_attempt_still_says_is_dropped_and_counted() -> None:
     assert script.calls == []
     assert [script.dropped(f"stale-{kind}") for kind in ("Heartbeat", "Failed", "Finished")] == [1, 1, 1]
     assert script.dropped("stale-OperatorEventFrame") == 1
+
+
+def test_a_stale_record_of_each_kind_is_dropped_under_a_name_of_its_own() -> None:
+    stale = {reason for reason in Dropped if reason.startswith("stale-")}
+    assert stale == {f"stale-{kind.__name__}" for kind in get_args(FromAttempt)}
 
 
 def test_the_same_attempt_under_an_older_generation_is_dropped() -> None:
