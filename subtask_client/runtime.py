@@ -47,8 +47,6 @@ IDLE_WAIT_MAX_S = 0.25
 """So often an idle loop looks whether it is to leave, and whether its writer still stands."""
 UPLOAD_WAIT_MAX_S = 0.01
 FLUSH_TIMEOUT_S = 5.0
-HELLOS_FAILED_MAX = 5
-"""So often in a row is a Hello that could not be appended written again; each takes as long as an append may."""
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
 
 
@@ -144,8 +142,6 @@ class SubtaskRuntime:
         self._read_something = False
         self._poll_due = 0.0
         self._hello_since = 0.0
-        self._hellos_failed = 0
-        """In a row."""
         self._marker_read: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
@@ -177,6 +173,8 @@ class SubtaskRuntime:
                 raise Superseded(reason)
             case Departure.NO_START:
                 raise StartTimeout(reason)
+            case Departure.HELLO_FAILED:
+                raise AppendFailed(reason)
             case never:
                 assert_never(never)
 
@@ -235,10 +233,6 @@ class SubtaskRuntime:
         if (failure := self._outgoing.failure) is not None:
             self._trace.error("a record to the coordinator does not certainly stand: %s", failure)
             self._outgoing.replace()
-            if self.core.phase is Phase.WAITING:
-                self._hellos_failed += 1
-                if self._hellos_failed > HELLOS_FAILED_MAX:
-                    raise AppendFailed(f"Hello failed {self._hellos_failed} times in a row; the last time: {failure}")
             self._drive(on.WriterFailed(failure))
 
     def _look_after_hello(self) -> None:
@@ -429,7 +423,6 @@ class SubtaskRuntime:
         def then(offset: int | None) -> None:
             if offset is not None:
                 self._hello_since = time.monotonic()
-                self._hellos_failed = 0
                 self._inbox.append(on.HelloTaken(nonce, offset))
 
         self._hello_since = time.monotonic()

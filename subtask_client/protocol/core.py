@@ -185,9 +185,10 @@ class SubtaskCore(Instance):
             case on.StateRefused():
                 checkpoint_acks.state_refused(self, self.running, event)
             case on.WriterFailed(cause=cause):
-                self.hello_failed = self.phase is Phase.WAITING  # repeated once all is read; see hello.repeat
                 if self.running is not None:
                     self.fail(cause, behind_hole=True)
+                elif self.phase is Phase.WAITING:
+                    hello.failed(self, cause)
             case on.LeaveRequested(reason=reason):
                 self.leave(Departure.STOPPED, reason)
             case _:

@@ -173,6 +173,8 @@ class Departure(StrEnum):
     FINISHED = "finished"
     SUPERSEDED = "superseded"
     NO_START = "no start"
+    HELLO_FAILED = "hello failed"
+    """It could not be written, however often."""
     REFUSED = "refused"
     """It cannot work with this coordinator, and neither could another in its place."""
 

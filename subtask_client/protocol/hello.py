@@ -14,6 +14,9 @@ from .phases import Phase, Turn
 from .reading import Dropped
 from .running import Running
 
+HELLOS_FAILED_MAX = 5
+"""So often in a row is a Hello that could not be written repeated; each takes as long as an append may."""
+
 
 def position_noted(core: Instance, end: int, nonce: str) -> None:
     if core.attempt is not None and core.position < end:  # mutant: hello-without-looking
@@ -47,6 +50,15 @@ def say(core: Instance, end: int, nonce: str) -> None:
     core.emit(do.Seek(end), do.WriteHello(core.config.hello(nonce, core.previous)))
 
 
+def failed(core: Instance, cause: str) -> None:
+    """The last Hello may stand or not: it is repeated once all is read, unless too many have failed."""
+    core.hello_failed = True
+    core.hellos_failed += core.attempt is None
+    if core.hellos_failed > HELLOS_FAILED_MAX:
+        reason = f"{core.who()}: Hello failed {core.hellos_failed} times in a row; the last time: {cause}"
+        core.leave(Departure.HELLO_FAILED, reason)
+
+
 def repeat(core: Instance) -> None:
     """With the same nonce: should both stand, the second Start makes the instance start over."""
     core.hello_failed = False
@@ -60,7 +72,7 @@ def repeat(core: Instance) -> None:
 def taken(core: Instance, nonce: str, offset: int) -> None:
     if nonce != core.nonce or core.attempt is not None:
         return
-    core.attempt = offset
+    core.attempt, core.hellos_failed = offset, 0
     if core.foreign_attempt > offset:
         core.superseded_by(core.foreign_attempt)
 

@@ -10,6 +10,7 @@ from penstock.schemas.state import OPEN_END, ChannelPosition, Segment
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.effects import Departure
+from penstock.subtask_client.protocol.hello import HELLOS_FAILED_MAX
 from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
 from penstock.subtask_client.protocol.reading import Dropped
 
@@ -284,6 +285,29 @@ def test_a_hello_that_failed_is_written_again_under_its_nonce(d):
     assert [hello.nonce for hello in d.written()] == [nonce]
     d.fresh().feed(on.TurnEnded(dry=True))
     assert d.written() == []
+
+
+def test_an_instance_whose_hello_fails_too_often_leaves(d):
+    d.hello_known = False
+    d.hello()
+    for _ in range(HELLOS_FAILED_MAX):
+        d.fresh().feed(on.WriterFailed("the broker timed out"))
+        d.feed(on.TurnEnded(dry=True))
+        assert d.names() == ["Hello"]
+    d.fresh().feed(on.WriterFailed("the broker timed out"))
+    assert [leave.departure for leave in d.of(do.Leave)] == [Departure.HELLO_FAILED]
+    assert "Hello failed 6 times in a row; the last time: the broker timed out" in d.of(do.Leave)[0].reason
+
+
+def test_a_hello_that_stands_ends_the_row_of_those_that_failed(d, wire):
+    d.hello_known = False
+    d.hello()
+    for _ in range(HELLOS_FAILED_MAX):
+        d.feed(on.WriterFailed("the broker timed out"))
+    d.feed(on.HelloTaken("nonce-1", 7))
+    for _ in range(HELLOS_FAILED_MAX + 1):
+        d.feed(on.WriterFailed("a heartbeat failed"))
+    assert d.core.phase is Phase.WAITING
 
 
 def test_a_hello_that_stands_is_not_written_again(d):
