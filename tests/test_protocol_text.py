@@ -10,7 +10,7 @@ import pytest
 
 from penstock.coordinator.protocol.pending import Step
 from penstock.coordinator.protocol.state import SlotPhase
-from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
+from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Transition
 
 ROOT = Path(__file__).parents[1]
 PROTOCOL = ROOT / "docs" / "protocol.md"
@@ -23,9 +23,9 @@ BEGIN, END = "<!-- the table of phases: begin -->\n", "<!-- the table of phases:
 
 def table_of_phases() -> str:
     """Return what moves an instance from phase to phase, as Markdown."""
-    lines = ["| in | " + " | ".join(Turn) + " |", "|---" * (len(Turn) + 1) + "|"]
+    lines = ["| in | " + " | ".join(Transition) + " |", "|---" * (len(Transition) + 1) + "|"]
     for phase in Phase:
-        cells = (TRANSITIONS.get((phase, turn)) for turn in Turn)
+        cells = (TRANSITIONS.get((phase, turn)) for turn in Transition)
         lines.append(f"| {phase} | " + " | ".join("-" if to is None else str(to) for to in cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -88,13 +88,8 @@ class SubtaskCore(Instance):
         Raises :class:`EventTooLarge` for one that no record can hold, :class:`SubtaskError` outside an attempt.
         """
         running = self.running
-        if running is None:
-            raise SubtaskError(f"{self.who()}: no attempt runs, so there is nobody to send this event as")
-        if len(event) > self.config.event_bytes_max:
-            raise EventTooLarge(
-                f"{self.who()}: an event to the coordinator has {len(event)} bytes, the broker takes at most"
-                f" {self.config.event_bytes_max}; send it in parts, or send the name of where it lies"
-            )
+        if running is None or len(event) > self.config.event_bytes_max:
+            raise self._unsendable("an event to the coordinator", event)
         frames = running.outbox.add(event)
         return [do.Write(frame) for frame in frames] if frames else ()
 
@@ -105,14 +100,21 @@ class SubtaskCore(Instance):
         """
         running = self.running
         if running is None or len(record) > self.config.event_bytes_max:
-            self.send(record)  # which says what is wrong
-        assert running is not None
+            raise self._unsendable(f"a record for {receiver}", record)
         if running.reading.ended:
             raise SubtaskError(
                 f"{self.who()}: its work has ended, and the operators behind it have been told that nothing more comes:"
                 f" nothing can be emitted to {receiver}"
             )
         return running.outputs.add(receiver, record)
+
+    def _unsendable(self, what: str, data: bytes) -> SubtaskError | EventTooLarge:
+        if self.running is None:
+            return SubtaskError(f"{self.who()}: no attempt runs, so there is nobody to send {what} as")
+        return EventTooLarge(
+            f"{self.who()}: {what} has {len(data)} bytes, the broker takes at most {self.config.event_bytes_max}; send"
+            " it in parts, or send the name of where it lies"
+        )
 
     # ---- the state machine
 
@@ -121,7 +123,7 @@ class SubtaskCore(Instance):
         if self.phase is Phase.LEFT:
             return []
         self.out = []
-        self._take(event)
+        self._dispatch(event)
         running = self.running
         if running is not None and running.call is None:
             records.follow_up(self, running)
@@ -131,7 +133,7 @@ class SubtaskCore(Instance):
         effects, self.out = self.out, []
         return effects
 
-    def _take(self, event: on.Input) -> None:
+    def _dispatch(self, event: on.Input) -> None:
         match event:
             case on.RecordRead(offset=offset, record=record):
                 self._on_record(offset, record)

@@ -13,7 +13,7 @@ from ...schemas.acks import Finished
 from . import effects as do
 from .effects import Departure
 from .instance import Instance
-from .phases import Phase, Turn
+from .phases import Phase, Transition
 from .running import Running
 
 
@@ -42,7 +42,7 @@ def follow_up(core: Instance, running: Running) -> None:
     ):
         return
     running.reading.ended, running.over_in = True, running.checkpoints.belongs_to
-    core.turn(Turn.WORK_ENDED)
+    core.move(Transition.WORK_ENDED)
     core.emit(*running.flush())
     core.emit(*running.outputs.ends())  # mutant: no-end-is-told
     core.emit(do.Write(Finished(running.sender)))

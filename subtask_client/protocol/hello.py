@@ -10,7 +10,7 @@ from ...schemas.versions import Versions
 from . import effects as do
 from .effects import Departure
 from .instance import Instance
-from .phases import Phase, Turn
+from .phases import Phase, Transition
 from .reading import Dropped
 from .running import Running
 
@@ -42,7 +42,7 @@ def look_at(core: Instance, offset: int, record: EventsRecord | None) -> None:
 
 
 def say(core: Instance, end: int, nonce: str) -> None:
-    core.turn(Turn.HELLO)
+    core.move(Transition.HELLO)
     core.spoken, core.welcomed_by = None, ""
     core.looking, core.lost, core.hello_failed = None, None, False
     core.previous = core.previous if core.attempt is None else core.attempt
@@ -158,7 +158,7 @@ def stop(core: Instance, stop: Stop) -> None:
 def _begin(core: Instance, offset: int, start: Start) -> None:
     """Takes up a Start; where the instance runs already, everything of before is dropped first."""
     core.drop_attempt()
-    core.turn(Turn.START)
+    core.move(Transition.START)
     core.attempt, core.lost = start.attempt, None
     core.running = running = Running(start, offset, core.config)
     if running.reading.next_position != core.position:

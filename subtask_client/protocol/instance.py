@@ -12,7 +12,7 @@ from . import effects as do
 from .config import CoreConfig
 from .effects import Departure, Effect
 from .inputs import HeartbeatDue
-from .phases import TRANSITIONS, Phase, Turn
+from .phases import TRANSITIONS, Phase, Transition
 from .reading import Dropped
 from .running import Running
 
@@ -89,7 +89,7 @@ class Instance:
 
     def start_over(self) -> None:
         self.drop_attempt()
-        self.turn(Turn.OVER)
+        self.move(Transition.OVER)
         self.lost = None
         self.emit(do.NotePosition())
 
@@ -107,7 +107,7 @@ class Instance:
                 self.emit(self.running.heartbeat(HeartbeatDue(False, "leaving", 0)))
         self.drop_attempt()
         self.looking = None
-        self.turn(Turn.LEAVE)
+        self.move(Transition.LEAVE)
         self.emit(*last, do.Leave(departure, reason))
 
     def drop_attempt(self) -> None:
@@ -121,8 +121,8 @@ class Instance:
 
     # ---- small things
 
-    def turn(self, turn: Turn) -> None:
-        self.phase = TRANSITIONS[self.phase, turn]
+    def move(self, transition: Transition) -> None:
+        self.phase = TRANSITIONS[self.phase, transition]
 
     def drop(self, reason: Dropped) -> None:
         """Count a record that was read and has no effect."""

@@ -45,6 +45,8 @@ def follow_up(core: Instance) -> None:
     if lost is None or core.phase is Phase.LEFT or core.position < lost.end:
         return None
     if running is None:
+        if core.foreign_attempt >= 0:  # another Hello would take the subtask from that attempt
+            return core.superseded_by(core.foreign_attempt)
         error = SubtaskError(f"{core.who()}: {lost.cause}, and nothing behind it answers its Hello")
         core.emit(do.Report(error))
         return core.start_over()

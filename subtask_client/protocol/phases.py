@@ -8,7 +8,7 @@ from enum import StrEnum
 
 class Phase(StrEnum):
     NEW = "new"
-    """Wants to say Hello; reads nothing."""
+    """Wants to say Hello; reads no more than it has to look through before."""
     WAITING = "waiting"
     """Has said Hello."""
     RUNNING = "running"
@@ -18,7 +18,7 @@ class Phase(StrEnum):
     LEFT = "left"
 
 
-class Turn(StrEnum):
+class Transition(StrEnum):
     """What moves an instance from phase to phase."""
 
     HELLO = "hello"
@@ -29,17 +29,17 @@ class Turn(StrEnum):
     LEAVE = "leave"
 
 
-TRANSITIONS: Mapping[tuple[Phase, Turn], Phase] = {
-    (Phase.NEW, Turn.HELLO): Phase.WAITING,
-    (Phase.NEW, Turn.LEAVE): Phase.LEFT,
-    (Phase.WAITING, Turn.START): Phase.RUNNING,
-    (Phase.WAITING, Turn.OVER): Phase.NEW,
-    (Phase.WAITING, Turn.LEAVE): Phase.LEFT,
-    (Phase.RUNNING, Turn.START): Phase.RUNNING,
-    (Phase.RUNNING, Turn.WORK_ENDED): Phase.FINISHED,
-    (Phase.RUNNING, Turn.OVER): Phase.NEW,
-    (Phase.RUNNING, Turn.LEAVE): Phase.LEFT,
-    (Phase.FINISHED, Turn.START): Phase.RUNNING,
-    (Phase.FINISHED, Turn.OVER): Phase.NEW,
-    (Phase.FINISHED, Turn.LEAVE): Phase.LEFT,
+TRANSITIONS: Mapping[tuple[Phase, Transition], Phase] = {
+    (Phase.NEW, Transition.HELLO): Phase.WAITING,
+    (Phase.NEW, Transition.LEAVE): Phase.LEFT,
+    (Phase.WAITING, Transition.START): Phase.RUNNING,
+    (Phase.WAITING, Transition.OVER): Phase.NEW,
+    (Phase.WAITING, Transition.LEAVE): Phase.LEFT,
+    (Phase.RUNNING, Transition.START): Phase.RUNNING,
+    (Phase.RUNNING, Transition.WORK_ENDED): Phase.FINISHED,
+    (Phase.RUNNING, Transition.OVER): Phase.NEW,
+    (Phase.RUNNING, Transition.LEAVE): Phase.LEFT,
+    (Phase.FINISHED, Transition.START): Phase.RUNNING,
+    (Phase.FINISHED, Transition.OVER): Phase.NEW,
+    (Phase.FINISHED, Transition.LEAVE): Phase.LEFT,
 }

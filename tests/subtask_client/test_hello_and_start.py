@@ -11,7 +11,7 @@ from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.hello import HELLOS_FAILED_MAX
-from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Turn
+from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Transition
 from penstock.subtask_client.protocol.reading import Dropped
 
 from .conftest import CoreDriver, Wire
@@ -338,6 +338,15 @@ def test_a_hello_is_not_repeated_where_somebody_else_was_started(d, wire, attemp
     assert d.written() == []
 
 
+def test_an_instance_whose_partition_was_truncated_leaves_where_somebody_else_was_started(d, wire):
+    """P-4.4.4: its Hello may stand, and the attempt that it finds may be its successor."""
+    d.hello_known = False
+    d.hello()
+    d.fresh().feed(on.PositionLost(begin=4, end=5, cause="offset 0 is gone"))
+    d.feed(on.RecordRead(4, wire.start(attempt=99, nonce="somebody")))
+    assert d.names() == ["Seek", "Leave"] and d.of(do.Leave)[0].departure is Departure.SUPERSEDED
+
+
 def test_a_failed_append_fails_the_attempt_that_runs(d):
     """Section 6: nothing may follow a hole."""
     d.started()
@@ -419,7 +428,7 @@ def test_a_truncated_position_while_waiting_makes_it_say_hello_again(d, wire):
 
 def test_every_phase_but_left_can_be_left():
     for phase in Phase:
-        assert ((phase, Turn.LEAVE) in TRANSITIONS) == (phase is not Phase.LEFT)
+        assert ((phase, Transition.LEAVE) in TRANSITIONS) == (phase is not Phase.LEFT)
 
 
 def test_a_start_adopted_by_nonce_does_not_count_once_a_higher_attempt_was_started(d, wire):

@@ -233,7 +233,7 @@ def test_a_record_that_no_frame_can_hold_and_one_outside_an_attempt_are_refused(
     with pytest.raises(SubtaskError, match="no attempt runs"):
         d.emit("down/0", b"a")
     d.append(wire.start())
-    with pytest.raises(EventTooLarge, match="11 bytes"):
+    with pytest.raises(EventTooLarge, match="a record for down/0 has 11 bytes"):
         d.emit("down/0", b"x" * 11)
     d.emit("down/0", b"x" * 10)
     d.turn()
