@@ -90,7 +90,7 @@ class AcksCheck:
             if not known.is_savepoint and known.inbox_position < begin and not known.copied:
                 expected = f"the inbox of checkpoint {n} from offset {known.inbox_position}"
                 self._report.damage(Kind.RETENTION, self._place, begin, expected, f"the topic begins at {begin}")
-        if self._facts.line and commands < begin:
+        if self._facts.lineage and commands < begin:
             expected = f"the commands behind offset {commands}, which no checkpoint has seen executed"
             self._report.damage(Kind.RETENTION, self._place, begin, expected, f"the topic begins at {begin}")
 

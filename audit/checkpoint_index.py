@@ -89,8 +89,8 @@ class LogFacts:
     """Completed and not discarded."""
     undecided: set[int] = field(default_factory=set)
     """Prepared, neither completed nor aborted."""
-    line: list[int] = field(default_factory=list)
-    """Ids of the current line, ascending."""
+    lineage: list[int] = field(default_factory=list)
+    """Ids of the lineage, ascending."""
     runs: dict[int, tuple[str, int]] = field(default_factory=dict)
     """Offset of a RunStarted in the acks topic to its run, and to where that was claimed."""
     commands: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -103,11 +103,11 @@ class LogFacts:
 
     @property
     def last(self) -> KnownCheckpoint | None:
-        return self.checkpoints.get(self.line[-1]) if self.line else None
+        return self.checkpoints.get(self.lineage[-1]) if self.lineage else None
 
     @property
     def last_id(self) -> int:
-        return self.line[-1] if self.line else NO_CHECKPOINT
+        return self.lineage[-1] if self.lineage else NO_CHECKPOINT
 
     @property
     def by_query(self) -> bool:

@@ -125,12 +125,12 @@ class CheckpointLogCheck:
             self._if_whole.append(
                 (Kind.RESTORED, offset, f"a checkpoint to restore that is there ({kept})", f"checkpoint {restored}")
             )
-        if restored in facts.line:
-            del facts.line[facts.line.index(restored) + 1 :]
+        if restored in facts.lineage:
+            del facts.lineage[facts.lineage.index(restored) + 1 :]
         elif restored in facts.kept or restored == NO_CHECKPOINT:  # one of an abandoned line, or none
-            facts.line = [restored] if restored in facts.kept else []
+            facts.lineage = [restored] if restored in facts.kept else []
         else:  # discarded since, and compacted away: others of its line may have been kept
-            facts.line = [n for n in facts.line if n < restored]
+            facts.lineage = [n for n in facts.lineage if n < restored]
         begun = current is not None or facts.whole  # else it may have claimed more ids since it began
         first_id = claim.first_checkpoint_id if begun else 0
         self._epoch = EpochFacts(claim.epoch, claim.instance, restored, first_id, claim.reserved_through)
@@ -223,7 +223,7 @@ class CheckpointLogCheck:
         facts.commands_position = max(facts.commands_position, header.commands_position)
         facts.undecided.discard(n)
         facts.kept.add(n)
-        insort(facts.line, n)
+        insort(facts.lineage, n)
         if self._epoch is not None:
             self._epoch.completed.add(n)
         self._reserve(header.reserved_through)
@@ -335,9 +335,9 @@ class CheckpointLogCheck:
         elif kind == "checkpoint":
             if n not in facts.checkpoints and n <= self._reserved_through:
                 facts.whole = False  # it has been compacted away, and its discard not yet
-            if facts.line and facts.line[-1] == n:
+            if facts.lineage and facts.lineage[-1] == n:
                 expected = f"the last completed checkpoint, {n}, to be kept"
                 self._damage(Kind.DISCARD, offset, expected, "it is discarded")
             facts.kept.discard(n)
-            if n in facts.line:
-                facts.line.remove(n)
+            if n in facts.lineage:
+                facts.lineage.remove(n)

@@ -93,8 +93,8 @@ class History:
         self.run: RunClaimed | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
         """Completed and not discarded, by id."""
-        self.line: list[int] = []
-        """Ids of the current line, ascending: going back to an older checkpoint cuts off what came after it."""
+        self.lineage: list[int] = []
+        """Ids of the lineage, ascending: going back to an older checkpoint cuts off what came after it."""
         self.executed: dict[int, CommandExecuted] = {}
         """By offset; those below the commands position are forgotten."""
         self.commands_position = 0
@@ -119,12 +119,12 @@ class History:
 
     @property
     def last(self) -> Checkpoint | None:
-        """The last completed checkpoint of the current line."""
-        return self.checkpoints[self.line[-1]] if self.line else None
+        """The last completed checkpoint of the lineage."""
+        return self.checkpoints[self.lineage[-1]] if self.lineage else None
 
     @property
     def last_id(self) -> int:
-        return self.line[-1] if self.line else NO_CHECKPOINT
+        return self.lineage[-1] if self.lineage else NO_CHECKPOINT
 
     def apply(self, records: Iterable[Keyed]) -> None:
         for key, record in records:
@@ -159,13 +159,13 @@ class History:
         self.finished = None
         restored = record.restored_checkpoint_id
         if restored == NO_CHECKPOINT:
-            self.line = []
-        elif restored in self.line:
-            del self.line[self.line.index(restored) + 1 :]
-        elif restored in self.checkpoints:  # a retained one of an abandoned line
-            self.line = [restored]
+            self.lineage = []
+        elif restored in self.lineage:
+            del self.lineage[self.lineage.index(restored) + 1 :]
+        elif restored in self.checkpoints:  # a retained one of an abandoned lineage
+            self.lineage = [restored]
         else:  # discarded since, and compacted away: others of its line may have been kept
-            self.line = [n for n in self.line if n < restored]
+            self.lineage = [n for n in self.lineage if n < restored]
 
     def _prepare(self, record: CheckpointPrepared) -> None:
         """Its completion writes its parts again: compaction may have taken these away before their header."""
@@ -191,7 +191,7 @@ class History:
 
     def _complete(self, record: CheckpointCompleted) -> None:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
-        insort(self.line, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
+        insort(self.lineage, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)
         for offset in [o for o in self.executed if o < self.commands_position]:
@@ -208,8 +208,8 @@ class History:
             pass
         elif kind == "checkpoint":
             self.checkpoints.pop(number, None)
-            if number in self.line:
-                self.line.remove(number)
+            if number in self.lineage:
+                self.lineage.remove(number)
         elif kind == "prepared":
             self.prepared.pop(number, None)
         elif kind == "command":
@@ -217,7 +217,7 @@ class History:
 
     def outdated(self, retained: int, completing: int, *, savepoint: bool) -> list[int]:
         """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""
-        line = [i for i in self.line if not self.checkpoints[i].header.savepoint]
+        line = [i for i in self.lineage if not self.checkpoints[i].header.savepoint]
         others = retained if savepoint else retained - 1
         keep = set(line[-others:] if others else [])
         return [i for i, c in self.checkpoints.items() if i not in keep and i != completing and not c.header.savepoint]

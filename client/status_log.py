@@ -75,7 +75,7 @@ class StatusLog(AbstractContextManager["StatusLog"]):
             try:
                 if not isinstance(error, PositionUnavailable):
                     raise
-                self.position = self.ask().begin
+                self.position = max(self.position, self.ask().begin)
             finally:
                 self._reader.seek(self.partition, self.position)  # an error stops a reader
             return []

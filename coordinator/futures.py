@@ -24,7 +24,7 @@ class Ledger:
         self.load = load
         """Of the stream's operator."""
         self.promised = 0
-        """Sequence of the next event; only changed under the mailbox's lock."""
+        """Sequence of the next event: the stream's, plus what waits in the mailbox. Changed under its lock alone."""
         self.queued: list[bytes] = []
         """Events that wait in the mailbox; only changed under its lock."""
         self.forbidden_thread: int | None = None

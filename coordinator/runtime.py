@@ -226,7 +226,7 @@ class CoordinatorRuntime:
             self._decide(self._raised.popleft())
 
     def _decide(self, event: inputs.Input) -> None:
-        """Lets go of each effect that is done: frames that gateways release are in the client's queue from then on."""
+        """Let the core decide on one input, and perform and let go of each effect. Some nest the next decision."""
         decided = self._core.handle(event, time.monotonic())
         if self.settings.batches and (epoch := self._core.job.epoch) is not None:
             self._mailbox.note_held(epoch.held_bytes)  # first: who is told of a decision may send at once
@@ -359,7 +359,7 @@ class CoordinatorRuntime:
         partition, epoch = Partition(self._topics.events(subtask.operator), subtask.index), self._core.job.history.epoch
         size = _FRAME_COST_BYTES + len(record.payload) if isinstance(record, EventFrame) else 0
         attempt = record.attempt if isinstance(record, EventFrame | Start | Stop) else ""
-        life = self._logs.events_life
+        number = self._logs.events_writer_number
         if size:
             self._mailbox.count_unsent(subtask.operator, size)
 
@@ -368,8 +368,8 @@ class CoordinatorRuntime:
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
             if error is not None:
-                self._logs.events_failed = max(life, self._logs.events_failed)
-                self._mailbox.post(lambda: self._append_failed(life, inputs.AppendFailed(epoch, str(error)), error))
+                self._logs.events_failed = max(number, self._logs.events_failed)
+                self._mailbox.post(lambda: self._append_failed(number, inputs.AppendFailed(epoch, str(error)), error))
 
         self._logs.outstanding.began()
         try:
@@ -385,11 +385,11 @@ class CoordinatorRuntime:
             self._encoded_last = record, encode(record)
         return self._encoded_last[1]
 
-    def _append_failed(self, life: int, failed: inputs.AppendFailed, error: Exception) -> None:
+    def _append_failed(self, number: int, failed: inputs.AppendFailed, error: Exception) -> None:
         """A writer fails with all that it had queued at once: it is replaced once, unless it may not write at all."""
         if isinstance(error, NotAuthorized):
             raise error
-        if life == self._logs.events_life:
+        if number == self._logs.events_writer_number:
             self._feed(failed)
 
     def _append_heartbeat(self, heartbeat: CoordinatorHeartbeat) -> None:

@@ -182,7 +182,8 @@ class StandbyService:
         there = incarnation(self._transport, topics, _ASK_TIMEOUT_S)
         if not there:  # for a moment, or for good: whoever looks on will see
             raise TransportError(f"the broker does not know {topics.checkpoints} now")
-        if self._incarnation not in ("", there):
+        self._incarnation = self._incarnation or there
+        if self._incarnation != there:
             raise JobRefused(
                 f"job {name} has been purged since this host began to stand by for it: start it again where it is to"
                 " stand by for the job that has its name now"
@@ -253,7 +254,7 @@ class _Listener:
         check_same_job: Callable[[], None],
     ) -> None:
         """``check`` raises for a status that was told just now, ``check_same_job`` if the topics are another job's."""
-        self._transport, self._topics = transport, topics
+        self._transport, self._topics, self._checkpoints = transport, topics, Partition(topics.checkpoints, 0)
         self._check, self._check_same_job = check, check_same_job
         self._log: StatusLog | None = None
         self._asked_at = float("-inf")
@@ -287,6 +288,7 @@ class _Listener:
             self._log = StatusLog(self._transport, self._topics, LOOK_BACK, _ASK_TIMEOUT_S)
             watch.reads_all = self._log.begin == 0
         elif self._failed:
+            self._transport.offsets([self._log.partition, self._checkpoints], _ASK_TIMEOUT_S)  # are both still there?
             self._check_same_job()
         self._failed = False
         for offset, status in self._log.poll(_LOOK_S):

@@ -51,18 +51,18 @@ class Logs:
     checkpoints: FencedLog
     events: Writer
     side: SideWriter
-    events_life: int = 0
+    events_writer_number: int = 0
     """Which writer of events this is; what an earlier one could not append is known."""
     events_failed: int = -1
-    """The newest life in which something was not certainly taken."""
+    """Number of the newest writer from which something was not certainly taken."""
     outstanding: Outstanding = field(default_factory=Outstanding)
     """Of appends to events partitions, in all lives."""
 
     def replace_events(self, writer: Writer) -> None:
         self.events.close(0.0)
         self.events = writer
-        self.events_life += 1
+        self.events_writer_number += 1
 
     def events_stand(self, timeout_s: float) -> bool:
         """Whether the broker has certainly taken all that the writer of events was given; waits for that so long."""
-        return self.events.flush(timeout_s) and self.events_failed < self.events_life
+        return self.events.flush(timeout_s) and self.events_failed < self.events_writer_number

@@ -51,7 +51,7 @@ def read(job: JobState, offset: int, record: FromQuery) -> None:
     match record:
         case BatchWanted():
             _read_wanted(job, offset, record)
-        case _ if not (isinstance(record, BatchEventFrame) or job.is_of_this_life(record)):
+        case _ if not (isinstance(record, BatchEventFrame) or job.is_of_this_incarnation(record)):
             job.drop(Dropped.BATCH_OF_ANOTHER_LIFE)
         case BatchCommitted():
             _decide(job, offset, record.checkpoint_id)
@@ -63,7 +63,7 @@ def read(job: JobState, offset: int, record: FromQuery) -> None:
 
 def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
     """One that is repeated is answered as before."""
-    if not job.is_of_this_life(wanted):  # nor is this coordinator certain to be of the newest one: it says nothing
+    if not job.is_of_this_incarnation(wanted):  # nor may this coordinator be of the newest one: no answer
         return job.drop(Dropped.BATCH_OF_ANOTHER_LIFE)
     if wanted.run_offset < 0:
         return job.drop(Dropped.BATCH_OF_NO_RUN)
@@ -83,7 +83,7 @@ def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
 def recall(job: JobState, offset: int, record: BatchWanted | BatchCommitted | BatchEvents) -> None:
     """What a coordinator before this one has read, or nobody yet, in the order of the log."""
     match record:
-        case _ if not job.is_of_this_life(record):
+        case _ if not job.is_of_this_incarnation(record):
             pass
         case BatchEvents():
             batch_inbox.read(job, record)  # mutant: batch-events-not-read-again

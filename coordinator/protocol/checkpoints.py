@@ -234,12 +234,12 @@ def acknowledge(job: JobState, slot: Slot, offset: int, ack: CheckpointAck) -> N
         ack.data_positions, ack.finished, task=attempt.hello.task, inputs_ended=ack.inputs_ended,
     )  # fmt: skip
     pending.times.acked_at[slot.subtask] = job.now
-    _acknowledged(pending, slot.subtask, snapshot)
+    _add_snapshot(pending, slot.subtask, snapshot)
     sending.open_gateway(job, slot, pending.id)  # mutant: ack-opens-everybody
     return None
 
 
-def _acknowledged(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> None:
+def _add_snapshot(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapshot) -> None:
     contained = (below(part, snapshot.sent_sequence) for part in pending.inbox.pop(subtask, ()))
     received = pending.received.get(subtask, snapshot.sent_sequence)
     inbox_range = tuple(part for part in contained if part is not None)
@@ -255,7 +255,7 @@ def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
 # ---- completion
 
 
-def acknowledged(job: JobState) -> Pending | None:
+def oldest_acknowledged(job: JobState) -> Pending | None:
     """The oldest checkpoint under way that everybody has acknowledged."""
     for pending in job.current.pending.values():
         if pending.step is Step.ACKS and not pending.storing and len(pending.acks) == len(pending.required):
@@ -356,7 +356,7 @@ def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
             continue
         if pending.id > n:
             pending.times.acked_at[slot.subtask] = job.now
-            _acknowledged(pending, slot.subtask, end)
+            _add_snapshot(pending, slot.subtask, end)
         else:  # a savepoint that its end comes too late for
             abort(job, pending, f"{slot.subtask} has finished since", countable=False)
 

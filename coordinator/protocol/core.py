@@ -129,7 +129,7 @@ class CoordinatorCore:
             job.history.apply(committing.records)
             _go_on(job, committing.then, event)
         else:
-            _take(job, event)
+            _dispatch(job, event)
         while job.committing is None and job.rereading is None and _advance(job):
             pass
         effects, job.out = job.out, []
@@ -145,7 +145,7 @@ class CoordinatorCore:
         return _deadline(self.job)
 
 
-def _take(job: JobState, event: Input) -> None:
+def _dispatch(job: JobState, event: Input) -> None:
     match event:
         case Begin():
             recovery.begin(job, event)
@@ -181,7 +181,7 @@ def _take(job: JobState, event: Input) -> None:
             job_end.work_left(job, event)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
             if job.epoch is not None:
-                _take_in_epoch(job, event)
+                _dispatch_in_epoch(job, event)
         case Tick():
             pass
         case Committed():
@@ -206,7 +206,7 @@ def _take_reread(job: JobState, event: Reread | RereadEnd) -> None:
             batches.reread_end(job, under_way)
 
 
-def _take_in_epoch(
+def _dispatch_in_epoch(
     job: JobState, event: StateCompleted | StateFailed | StateStored | StateNotStored | AttemptRejected
 ) -> None:
     match event:
@@ -364,7 +364,7 @@ def _settle(job: JobState, slot: Slot, handled_through: int) -> None:
 
 def _complete(job: JobState) -> bool:
     """Commits the oldest checkpoint that everybody has acknowledged; whether there was one."""
-    pending = checkpoints.acknowledged(job)
+    pending = checkpoints.oldest_acknowledged(job)
     if pending is None:
         return False
     if job.settings.batches:

@@ -1,4 +1,6 @@
-"""The sending end towards one attempt: closed for a checkpoint from its cut until the subtask's own snapshot.
+"""Events that a slot holds back between a checkpoint's cut and the subtask's own snapshot.
+
+Users send through :class:`penstock.Gateway`; that one asks this one nothing.
 
 Rules (protocol, section 6):
 

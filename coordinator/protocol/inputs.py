@@ -1,6 +1,6 @@
 """Everything that can happen to a coordinator: a closed union.
 
-Paired with :mod:`.effects`: what an effect asks for comes back as the input named beside it.
+An effect of :mod:`.effects` that is answered names the input that answers it.
 """
 
 from __future__ import annotations

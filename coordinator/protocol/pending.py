@@ -38,7 +38,7 @@ class Pending:
     log_triggered_at: float
     """Log time, which stands still while the log is away."""
     inbox_position: int
-    """First acks offset that no coordinator had been handed at the trigger."""
+    """First acks offset that no coordinator had been handed at the trigger; nor at the cut, as none is meanwhile."""
     uncut: set[str]
     """Operators whose coordinator has not completed its future; empty exactly from ACKS on."""
     required: frozenset[SubtaskId]

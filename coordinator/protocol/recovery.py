@@ -330,7 +330,7 @@ def reread(job: JobState, read: Reread) -> None:
         case OperatorEventFrame() if restored is not None and not restored.header.savepoint:
             inbox.inherit(job, restored, read.offset, record)
         case RunStarted() | Hello() if job.settings.batches:
-            pass  # long-running tasks of another life of the job
+            pass  # long-running tasks of another incarnation of the job
         case RunStarted() if job.next_epoch.is_first:
             job.registry.take_run(record.run, read.offset)
         case Hello() if job.next_epoch.is_first and attempts.may_be_answered(job, record):

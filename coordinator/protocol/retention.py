@@ -63,7 +63,7 @@ def beginnings(line: Sequence[tuple[int, int]], seconds: float) -> frozenset[int
 
 
 def _times(history: History) -> list[tuple[int, int]]:
-    return [(n, history.checkpoints[n].header.completed_at_ms) for n in history.line]
+    return [(n, history.checkpoints[n].header.completed_at_ms) for n in history.lineage]
 
 
 # ---- floors

@@ -413,8 +413,8 @@ class JobState:
         """The monotonic second of a wall clock's milliseconds since 1970."""
         return (wall_ms - self.wall_ms_at_zero) / 1000
 
-    def is_of_this_life(self, said: BatchWanted | BatchCommitted | BatchEvents) -> bool:
-        """Whether a query has said it since the job was purged: offsets and ids begin again with each life."""
+    def is_of_this_incarnation(self, said: BatchWanted | BatchCommitted | BatchEvents) -> bool:
+        """Whether a query wrote it to this incarnation of the job: offsets and ids begin again with each."""
         return said.history == self.topic_ids.get(self.settings.topics.checkpoints)
 
     def drop(self, reason: Dropped) -> None:

@@ -98,8 +98,11 @@ class Planner:
         self._requests += 1
         try:
             answer = self._answered(link, wanted, deadline)
-        except TopicMissing as error:
-            raise self._purged(link) or error from None
+        except TopicMissing:
+            if (purged := self._purged(link)) is not None:
+                raise purged from None
+            link.open_log()  # the status topic alone was recreated, and no guarantee depends on it
+            answer = self._answered(link, wanted, deadline)
         if answer.outcome is BatchOutcome.REFUSED:
             raise JobRefused(
                 f"the coordinator of job {self._topics.job} refuses the query's next batch: {answer.cause}"
@@ -260,10 +263,14 @@ class _Link:
     status: JobStatus | None = None
     """The newest that was read."""
     log: StatusLog = field(init=False)
+    """From the end that the topic had when the log was opened."""
     _writer: Writer | None = None
     _failed: bool = False
 
     def __post_init__(self) -> None:
+        self.open_log()
+
+    def open_log(self) -> None:
         self.log = StatusLog(self.transport, self.topics, timeout_s=_REACH_TIMEOUT_S)
 
     def write(self, value: bytes) -> _Append:

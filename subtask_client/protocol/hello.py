@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...schemas.acks import Refused
+from ...schemas.errors import SubtaskError
 from ...schemas.events import EventsRecord, Start, Stop, Welcome
 from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.state import Sender, ascend
@@ -96,11 +97,12 @@ def start(core: Instance, offset: int, start: Start) -> None:
             return core.drop(Dropped.STALE_START)
         if core.foreign_attempt > start.attempt:
             return core.superseded_by(core.foreign_attempt)
-        if not _can_be_followed(core, start):
-            return core.drop(Dropped.UNREADABLE)
         if (reason := _refusal(core)) is not None:
             sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
             return refuse(core, sender, reason)
+        if (why := _defect(core, start)) is not None:
+            core.emit(do.Report(SubtaskError(f"{core.who()}: the Start at offset {offset} is not followed: {why}")))
+            return core.drop(Dropped.UNREADABLE)
         return _begin(core, offset, start)
     if core.attempt is None and start.attempt > core.previous:
         core.foreign_attempt = max(core.foreign_attempt, start.attempt)
@@ -109,15 +111,19 @@ def start(core: Instance, offset: int, start: Start) -> None:
     return core.drop(Dropped.OTHER_ATTEMPT)
 
 
-def _can_be_followed(core: Instance, start: Start) -> bool:
-    """Whether a coordinator can have written it: damage and strangers are to change nothing (protocol, section 5.2)."""
+def _defect(core: Instance, start: Start) -> str | None:
+    """Return why no coordinator of this job can have written it; None if one can (protocol, section 5.2)."""
     channels = {position.channel: position for position in start.data_positions}
-    named = [channels.get(str(sender)) for sender in core.config.senders]
+    for sender in core.config.senders:
+        if (position := channels.get(str(sender))) is None:
+            return f"it names no channel from {sender}; do the tasks and the coordinator run the same job file?"
+        if not position.in_order:
+            return f"the ranges of the channel from {sender} are out of order"
     lowest = min(
         start.generation, start.attempt, start.event_position, start.expected_epoch, start.expected_sequence,
         start.next_checkpoint_id, start.checkpoint_id - NO_CHECKPOINT,
     )  # fmt: skip
-    return lowest >= 0 and ascend(start.event_ranges) and all(p is not None and p.in_order for p in named)
+    return None if lowest >= 0 and ascend(start.event_ranges) else "a number is negative, or ranges are out of order"
 
 
 def welcome(core: Instance, welcome: Welcome) -> None:

@@ -80,7 +80,7 @@ def test_a_job_that_goes_back_to_a_savepoint_is_healthy_before_its_next_checkpoi
         make_job(plan, interval=None), transport, options={"restore": Restore.CHECKPOINT, "restore_checkpoint": first}
     ):
         plan.wait_gateways(0)
-        assert JobClient(transport, job.name).history().line == [first]
+        assert JobClient(transport, job.name).history().lineage == [first]
         report = audit(transport, job.name)
         assert report.healthy, str(report)
 

@@ -78,7 +78,7 @@ def test_readers_of_a_log_that_is_compacted_meanwhile_fold_it_to_the_same_histor
             complete(log, history, n)
         records = read_log("compacted", transport, LOG, 30.0)
         folded = History.of(records)
-        assert (folded.line, folded.last_id, folded.epoch) == (history.line, n, 1)
+        assert (folded.lineage, folded.last_id, folded.epoch) == (history.lineage, n, 1)
         assert {i: (c.header, dict(c.subtasks)) for i, c in folded.checkpoints.items()} == {
             i: (c.header, dict(c.subtasks)) for i, c in history.checkpoints.items()
         }

@@ -317,6 +317,22 @@ def test_one_that_stands_by_for_a_job_that_is_purged_does_not_take_up_the_next_o
         hosts[-1].wait(PATIENCE_S)
 
 
+@pytest.mark.parametrize("kept", [(), ("status",)], ids=["all", "all-but-status"])
+def test_a_standby_of_a_job_that_is_purged_for_good_ends_with_an_error(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch, kept: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(standby, "_MISSING_S", 0.2)
+    hosts.start()
+    hosts.wait_active(0)
+    hosts.start()
+    hosts.wait_standing_by(1)
+    hosts.views[0].freeze()
+    topics, transport = hosts.running.settings.topics, hosts._inner()
+    transport.delete_topics([name for name in transport.list_topics(topics.root) if name.split(".")[-1] not in kept])
+    with pytest.raises(TopicMissing):
+        hosts.made[1].wait(PATIENCE_S)
+
+
 def test_one_without_standby_that_has_much_to_read_is_not_taken_for_dead(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

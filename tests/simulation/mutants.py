@@ -57,7 +57,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.7: acks are taken by identity, not by count",
         Insert(
             "for other in sorted(pending.required - set(pending.acks))[:1]:\n"
-            "    _acknowledged(pending, other, replace(pending.acks[slot.subtask], subtask=other.index))"
+            "    _add_snapshot(pending, other, replace(pending.acks[slot.subtask], subtask=other.index))"
         ),
         "repeats",
     ),

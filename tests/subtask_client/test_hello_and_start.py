@@ -66,6 +66,7 @@ def test_a_start_that_no_coordinator_can_have_written_changes_nothing(wire, chan
     driver.hello()
     driver.append(wire.start(**{**begun, **changes}))
     assert driver.core.phase is Phase.WAITING and driver.core.dropped == {Dropped.UNREADABLE: 1}
+    assert "the Start at offset 0 is not followed" in str(driver.of(do.Report)[0].error)
     driver.append(wire.start(**begun))
     assert driver.core.phase is Phase.RUNNING
 

@@ -128,7 +128,7 @@ def test_a_tombstone_discards_a_checkpoint() -> None:
     older, newer = script.checkpoint(), script.checkpoint()
     history = History.of([*script.log, (checkpoint_key(older), None)])
     assert list(history.checkpoints) == [newer]
-    assert history.line == [newer]
+    assert history.lineage == [newer]
 
 
 def test_the_last_completed_is_what_the_epoch_completed_else_what_it_restored() -> None:

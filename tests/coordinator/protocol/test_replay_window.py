@@ -217,7 +217,7 @@ class Life:
         if restored in self.completed:
             self.completed = {n: c for n, c in self.completed.items() if n <= restored}
         else:
-            self.completed = {n: self.ever[n] for n in self.history.line}
+            self.completed = {n: self.ever[n] for n in self.history.lineage}
 
     def complete(self, wait_ms: int, records: int, behind: int, owed: int, savepoint: bool) -> None:
         """``behind`` the end stands the position, ``owed`` ahead of that begins a range."""
@@ -241,7 +241,7 @@ class Life:
         self.completed[n] = self.ever[n] = self.now, position
 
     def times(self) -> list[tuple[int, int]]:
-        return [(n, self.history.checkpoints[n].header.completed_at_ms) for n in self.history.line]
+        return [(n, self.history.checkpoints[n].header.completed_at_ms) for n in self.history.lineage]
 
 
 STEPS = st.tuples(

@@ -168,8 +168,8 @@ def test_going_back_to_an_older_checkpoint_with_another_parallelism_is_a_line_of
     newer = script.checkpoint()
     rescale(script, op(3), restore=Restore.CHECKPOINT, restore_checkpoint=older)
     derived = script.last_id
-    assert script.job.history.line == [older, derived]
-    assert newer not in History.of(script.log).line
+    assert script.job.history.lineage == [older, derived]
+    assert newer not in History.of(script.log).lineage
     script.restart()
     assert script.last_id == derived
 
@@ -181,7 +181,7 @@ def test_a_compacted_log_says_the_same() -> None:
     newest = {key: at for at, (key, _) in enumerate(script.log)}
     compacted = [entry for at, entry in enumerate(script.log) if newest[entry[0]] == at]
     history = History.of(compacted)
-    assert (history.line, history.last) == ([n, script.last_id], script.job.history.last)
+    assert (history.lineage, history.last) == ([n, script.last_id], script.job.history.last)
 
 
 def test_what_the_older_checkpoint_needs_goes_when_nobody_keeps_it() -> None:

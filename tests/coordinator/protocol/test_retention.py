@@ -200,7 +200,7 @@ def test_a_retained_checkpoint_may_be_given_up_too() -> None:
     first, second, third = (script.checkpoint() for _ in range(3))
     script.command(CommandKind.DISCARD, payload=b"%d" % second)
     assert sorted(script.job.history.checkpoints) == [first, third]
-    assert script.job.history.line == [first, third]
+    assert script.job.history.lineage == [first, third]
     script.restart()
     assert script.last_id == third
 

@@ -273,6 +273,16 @@ def test_a_planner_of_a_purged_job_is_told_so_at_once(fake: FakeCoordinator, tra
         planner.plan(-1)
 
 
+def test_a_planner_goes_on_where_the_status_topic_alone_is_recreated(
+    fake: FakeCoordinator, transport: MemoryTransport
+) -> None:
+    planner = planner_of(transport)
+    planner.plan(-1)
+    transport.delete_topics([fake.topics.status])
+    topics_of(transport, JOB, 2)
+    assert planner.plan(-1).outcome is BatchOutcome.NOTHING
+
+
 def test_a_closed_planner_leaves_no_handle_open(fake: FakeCoordinator) -> None:
     assert isinstance(fake.transport, MemoryTransport)
     counted = Counted(fake.transport.broker)
