@@ -479,7 +479,7 @@ def test_of_two_forks_to_one_name_the_second_leaves_the_first_alone(ran: Ran) ->
     assert refused
     with pytest.raises(JobRefused, match="is being begun by somebody else"):
         late[1].make(lambda *_: None)
-    assert JobClient(ran.transport, "sandbox").history().line == [ran.checkpoints[0]]
+    assert JobClient(ran.transport, "sandbox").history().lineage == [ran.checkpoints[0]]
     plan = Plan()
     go_on(ran.transport, make_job(plan, "sandbox", parallelism=2, interval=None), plan, b"x")
 
@@ -500,7 +500,7 @@ def test_of_two_forks_that_look_at_once_the_one_that_claims_last_goes_on(
     monkeypatch.setattr(MemoryTransport, "claim_log", overtaken)
     with pytest.raises(JobRefused, match="is being begun by somebody else"):
         first.make(lambda *_: None)
-    assert JobClient(transport, "sandbox").history().line == [ran.checkpoints[1]]
+    assert JobClient(transport, "sandbox").history().lineage == [ran.checkpoints[1]]
 
 
 def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
