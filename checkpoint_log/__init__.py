@@ -1,4 +1,4 @@
-"""What a job's checkpoint log says: its fold, what can be restored, and where a restored subtask begins. Pure.
+"""A job's checkpoint log: its fold, what can be restored, and where a restored subtask begins. Pure.
 
 The coordinator folds the log as it commits; tools, dashboard, Spark and audit fold it as they read it.
 """

@@ -15,7 +15,7 @@ from .history import Checkpoint, History, Prepared
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What a partition holds: offsets [begin, end)."""
+    """Offsets [begin, end) that a partition holds."""
 
     begin: int
     end: int

@@ -37,13 +37,13 @@ class StatusLog(AbstractContextManager["StatusLog"]):
         self.partition = Partition(topics.status, 0)
         self._topic_id = ""
         self.position = 0
-        """Of the next record."""
+        """Offset of the next record."""
         there = self.ask(timeout_s)
         self.begin, self.end = max(there.begin, there.end - look_back), there.end
         """The first offset read, and the end of the topic when this log was opened."""
         self.position = self.begin
         self.newer = deque[WrittenByNewer](maxlen=NEWER_MAX)
-        """Of the newest records, those of a newer release."""
+        """Errors of the newest records that a newer release wrote."""
         self._reader = transport.reader({self.partition: self.begin})
 
     @property

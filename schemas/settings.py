@@ -17,7 +17,7 @@ from .user_schemas import UserSchema
 
 
 class Restore(StrEnum):
-    """Where a coordinator that starts takes up the job."""
+    """Checkpoint from which a coordinator that starts goes on."""
 
     LATEST = "latest"
     """From the last completed checkpoint of the current line."""

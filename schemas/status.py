@@ -15,7 +15,7 @@ ENDED = tuple(JobOutcome)
 
 
 class Ending(StrEnum):
-    """Why a coordinator instance ended."""
+    """Reason for which a coordinator instance ended."""
 
     FINISHED = "finished"
     STOPPED = "stopped"
@@ -27,7 +27,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a coordinator instance ended; its core's last effect, and its host's outcome."""
+    """End of a coordinator instance: its core's last effect, and its host's outcome."""
 
     ending: Ending
     cause: str

@@ -10,7 +10,7 @@ from ..schemas.status import JobStatus
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What ``JobHandle.wait`` returns. A job that failed is an exception."""
+    """Result of ``JobHandle.wait``. A job that failed is an exception."""
 
     ending: JobOutcome
     """FINISHED: every subtask has finished for good. STOPPED: a later run resumes."""

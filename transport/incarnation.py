@@ -1,4 +1,4 @@
-"""Which incarnation of a job stands under its name: a job that was purged and started again is another one."""
+"""The incarnation of a job that stands under its name: a job that was purged and recreated is another one."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class Inspection(NamedTuple):
 
 
 class OffsetRange(NamedTuple):
-    """What a partition holds: offsets [begin, end)."""
+    """Offsets [begin, end) that a partition holds."""
 
     begin: int
     end: int

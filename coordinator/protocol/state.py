@@ -127,7 +127,7 @@ class Slot:
 
 
 class Dropped(StrEnum):
-    """Why a record had no effect; the keys of ``Statistics.dropped``. *Stale*: not of the current attempt."""
+    """Reasons for which a record had no effect; keys of ``Statistics.dropped``. *Stale*: not of the current attempt."""
 
     UNREADABLE = "unreadable"
     HELLO_OF_UNKNOWN_SUBTASK = "hello-of-unknown-subtask"

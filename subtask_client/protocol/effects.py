@@ -174,7 +174,7 @@ class Departure(StrEnum):
     SUPERSEDED = "superseded"
     NO_START = "no start"
     HELLO_FAILED = "hello failed"
-    """It could not be written, however often."""
+    """Its Hello could not be written, however often."""
     REFUSED = "refused"
     """It cannot work with this coordinator, and neither could another in its place."""
 

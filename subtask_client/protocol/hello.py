@@ -16,7 +16,7 @@ from .reading import Dropped
 from .running import Running
 
 HELLOS_FAILED_MAX = 5
-"""So often in a row is a Hello that could not be written repeated; each takes as long as an append may."""
+"""Bound for Hellos in a row that could not be written; each takes as long as an append may."""
 
 
 def position_noted(core: Instance, end: int, nonce: str) -> None:

@@ -58,7 +58,7 @@ class Instance:
         self.hello_failed = False
         """In phase waiting: the last Hello may stand or not."""
         self.hellos_failed = 0
-        """So many Hellos in a row could not be written."""
+        """Number of Hellos in a row that could not be written."""
         self.heartbeat_in_flight = False
         """A periodic heartbeat has no outcome yet; there is never a second one."""
         self.dropped: Counter[str] = Counter()
