@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import audit, broker, errors, sinks, spark_integration, testing
+    from . import audit, broker, errors, sinks, sources, spark_integration, tables, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
     from .job import Input, Job, Operator
@@ -67,7 +67,9 @@ _MODULES = {
     "broker": "broker",
     "errors": "errors",
     "sinks": "sinks",
+    "sources": "sources",
     "spark_integration": "spark_integration",
+    "tables": "tables",
     "testing": "testing",
 }
 
@@ -105,7 +107,9 @@ __all__ = [
     "errors",
     "replay",
     "sinks",
+    "sources",
     "spark_integration",
+    "tables",
     "testing",
 ]
 

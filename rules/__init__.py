@@ -1,0 +1,8 @@
+"""Rules: versioned rule sets that change in all subtasks at once (``docs/rules.md``)."""
+
+from __future__ import annotations
+
+if __name__ != "penstock.rules":
+    raise ImportError(f"import this package as penstock.rules, not as {__name__}")
+
+__all__: list[str] = []

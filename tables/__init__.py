@@ -1,0 +1,8 @@
+"""Tables: sinks that commit each checkpoint to a Delta or Iceberg table, once (``docs/tables.md``)."""
+
+from __future__ import annotations
+
+if __name__ != "penstock.tables":
+    raise ImportError(f"import this package as penstock.tables, not as {__name__}")
+
+__all__: list[str] = []
