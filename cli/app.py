@@ -38,7 +38,6 @@ app = typer.Typer(
     help="Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka.",
     epilog="\b\nExit codes:\n" + table(),
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},

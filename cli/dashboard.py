@@ -84,7 +84,9 @@ def dashboard_served(
 def _require_extra() -> None:
     for name in ("starlette", "uvicorn"):
         if find_spec(name) is None:
-            raise UsageError(f"the dashboard needs {name}, which is not installed: pip install 'penstock[dashboard]'")
+            raise UsageError(
+                f"the dashboard needs {name}, which is not installed: pip install 'penstock-spark[dashboard]'"
+            )
 
 
 def _until_interrupted() -> None:

@@ -28,6 +28,7 @@ from ..transport.kafka_client import MESSAGE_BYTES_MAX
 from ..transport.kafka_inspect import KafkaInspector
 from ..transport.ports import Transport
 from ..transport.requirements import missing, require_visible
+from . import foreign_distribution
 from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connection
 from .console import Console
 from .doctor_spark import settings_of, spark_findings
@@ -98,6 +99,8 @@ def machine() -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     old = sys.version_info < (3, 11)
     yield Finding("python", MISSING if old else OK, f"{version} at {sys.executable}", "Python 3.11 is needed" * old)
+    if (foreign := foreign_distribution()) is not None:
+        yield Finding("distribution", MISSING, foreign)
     yield _java()
     for name, needed_for, needed in (
         ("confluent-kafka", "talking to Kafka", True),

@@ -20,13 +20,16 @@ if TYPE_CHECKING:
     from . import audit, broker, errors, sinks, sources, spark_integration, tables, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
+    from .coordinator.options import CoordinatorOptions
     from .job import Input, Job, Operator
     from .recorded.subtask_replay import Emitted, Replayed, replay
     from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
-    from .schemas.settings import CheckpointSettings, RestartStrategy
+    from .schemas.settings import CheckpointSettings, RestartStrategy, Restore
+    from .schemas.status import JobStatus
     from .schemas.user_codec import AvroCodec, BytesCodec, Codec, DataclassCodec, JsonCodec
     from .subtask_client.api import Context, Finished, Idle, Progress, Subtask
+    from .transport.kafka_client import KafkaConfig
 
 
 __version__ = "0.1.0"
@@ -38,6 +41,7 @@ _HOME = {
     "Gateway": "coordinator.api",
     "OperatorCoordinator": "coordinator.api",
     "EventFuture": "coordinator.futures",
+    "CoordinatorOptions": "coordinator.options",
     "Input": "job",
     "Job": "job",
     "Operator": "job",
@@ -50,7 +54,9 @@ _HOME = {
     "PenstockError": "schemas.errors",
     "FailoverPolicy": "schemas.events",
     "CheckpointSettings": "schemas.settings",
+    "Restore": "schemas.settings",
     "RestartStrategy": "schemas.settings",
+    "JobStatus": "schemas.status",
     "AvroCodec": "schemas.user_codec",
     "BytesCodec": "schemas.user_codec",
     "Codec": "schemas.user_codec",
@@ -61,6 +67,7 @@ _HOME = {
     "Idle": "subtask_client.api",
     "Progress": "subtask_client.api",
     "Subtask": "subtask_client.api",
+    "KafkaConfig": "transport.kafka_client",
 }
 _MODULES = {
     "audit": "audit",
@@ -82,6 +89,7 @@ __all__ = [
     "Codec",
     "Context",
     "CoordinatorContext",
+    "CoordinatorOptions",
     "DataclassCodec",
     "Emitted",
     "EventContext",
@@ -94,13 +102,16 @@ __all__ = [
     "Idle",
     "Input",
     "Job",
+    "JobStatus",
     "JsonCodec",
+    "KafkaConfig",
     "Operator",
     "OperatorCoordinator",
     "PenstockError",
     "Progress",
     "Replayed",
     "RestartStrategy",
+    "Restore",
     "Subtask",
     "audit",
     "broker",
@@ -121,3 +132,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f".{_MODULES[name]}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

@@ -46,6 +46,10 @@ class Operator:
     keys: dict[str, KeyFunction] = field(default_factory=dict, compare=False)
     """The key of an emitted record, by the name of the operator that takes it by key; each receiver adds its own."""
 
+    def __repr__(self) -> str:
+        upstream = ", ".join(given.upstream for given in self.settings.inputs)
+        return f"<Operator {self.name!r} x {self.parallelism}{f', inputs: {upstream}' if upstream else ''}>"
+
     @property
     def name(self) -> str:
         return self.settings.name
@@ -158,6 +162,10 @@ class Job:
             raise ConfigurationError(
                 f"max_parallelism of job {self.name!r} must be a whole number, at least 1, not {groups!r}"
             )
+
+    def __repr__(self) -> str:
+        operators = ", ".join(f"{operator.name} x {operator.parallelism}" for operator in self.operators.values())
+        return f"<Job {self.name!r}: {operators or 'no operator yet'}>"
 
     def operator(
         self,

@@ -155,6 +155,18 @@ class JobStatus:
     failovers: Annotated[tuple[FailoverStatus, ...], "the last ones since the coordinator instance started"] = ()
     last_event_s: Annotated[float, "seconds since an event went to or from a subtask, or its epoch began; or -1"] = -1.0
 
+    def __repr__(self) -> str:
+        subtasks = [subtask for operator in self.operators for subtask in operator.subtasks]
+        running = sum(subtask.phase == "running" for subtask in subtasks)
+        told = [
+            f"epoch {self.epoch}",
+            f"checkpoint {self.last_completed}",
+            f"{running} of {len(subtasks)} subtasks run",
+        ]
+        told += [f"checkpoint {pending.checkpoint_id} pending" for pending in self.pending]
+        told += [self.cause] * bool(self.cause)
+        return f"<JobStatus of {self.job!r}: {self.state}, {', '.join(told)}>"
+
 
 _NUMBER_MAX = 253_402_300_799_000
 """Milliseconds from 1970 to the year 9999; no number of milliseconds or seconds in a status is larger."""

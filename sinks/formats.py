@@ -153,7 +153,7 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise ConfigurationError(
             "Parquet needs pyarrow, where the job is declared and where its subtasks run: pip install pyarrow (the"
-            " extra penstock[parquet] brings it)"
+            " extra penstock-spark[parquet] brings it)"
         ) from error
     return pyarrow
 

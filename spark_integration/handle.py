@@ -33,8 +33,9 @@ class JobHandle:
         self._supervisor = supervisor
 
     def __repr__(self) -> str:
-        return f"<JobHandle of job {self._job.name!r}, run {self.run_id}: {'ended' if self.done() else 'running'}>"
+        return f"<JobHandle of job {self._job.name!r}, run {self.run_id}: {'ended' if self.done else 'running'}>"
 
+    @property
     def done(self) -> bool:
         """Whether the run has ended: its coordinator here and all of its Spark tasks."""
         return self._supervisor.done.is_set()
@@ -72,7 +73,7 @@ class JobHandle:
         """
         deadline = time.monotonic() + timeout
         while True:
-            ended = self.done()
+            ended = self.done
             status = self.status()
             if status is not None and condition(status):
                 return status
@@ -136,7 +137,7 @@ class JobHandle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.done():
+        if self.done:
             return
         try:
             self.stop()
@@ -169,7 +170,7 @@ class JobHandle:
         return answers[0]
 
     def _described(self) -> str:
-        if self.done():
+        if self.done:
             error, result = self._supervisor.error, self._supervisor.result
             return f"the run has ended: {error if error is not None else result and result.cause}"
         status = self.status()

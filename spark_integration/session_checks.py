@@ -195,7 +195,7 @@ def require_source_modules(context: SparkContext) -> None:
         packages = ", ".join(sorted({_SOURCE_NEEDS[name] for name in missing}))
         raise ConfigurationError(
             f"Spark's Python workers ({context.pythonExec}) cannot import {packages}, which a streaming source needs:"
-            " install penstock[streaming] into that Python (pip install 'penstock[streaming]'), on every machine of the"
+            " pip install 'penstock-spark[streaming]' into that Python, on every machine of the"
             " cluster, or set PYSPARK_PYTHON to one that has it"
         )
 
@@ -225,6 +225,6 @@ def missing_modules(python: str, paths: list[str], modules: list[str]) -> list[s
     except (OSError, subprocess.SubprocessError) as error:
         raise ConfigurationError(
             f"Spark's Python workers cannot be started as {python!r} ({type(error).__name__}): set PYSPARK_PYTHON to a"
-            " Python that has pyspark and penstock[streaming]"
+            " Python that has pyspark and penstock-spark[streaming]"
         ) from error
     return asked.stdout.split()

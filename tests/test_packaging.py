@@ -62,7 +62,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("packaging")
     source = folder / "source"
     source.mkdir()
-    for name in ["penstock", *FOLDERS.values()]:
+    for name in ["penstock", *FOLDERS.values(), "docs", "examples"]:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
     for path in ROOT.iterdir():
         if path.is_file() and not path.name.startswith("."):
@@ -98,7 +98,19 @@ def test_the_wheel_holds_the_files_that_code_alone_would_not_bring(built: Built)
 
 
 def test_the_wheel_is_for_any_platform(built: Built) -> None:
-    assert built.wheel.name == f"penstock-{PYPROJECT['project']['version']}-py3-none-any.whl"
+    assert built.wheel.name == f"penstock_spark-{PYPROJECT['project']['version']}-py3-none-any.whl"
+
+
+def test_a_package_index_takes_the_metadata_and_shows_the_description(built: Built) -> None:
+    said = run(sys.executable, "-m", "twine", "check", "--strict", built.wheel, built.sdist, cwd=built.wheel.parent)
+    assert said.count("PASSED") == 2
+    with zipfile.ZipFile(built.wheel) as wheel:
+        (named,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = wheel.read(named).decode()
+        (licence,) = [name for name in wheel.namelist() if name.endswith("/LICENSE")]
+        assert wheel.read(licence) == (ROOT / "LICENSE").read_bytes()
+    assert "License-Expression: Apache-2.0" in metadata
+    assert "](docs/" not in metadata  # a link into the repository leads nowhere from there
 
 
 def test_the_wheel_brings_the_command(built: Built) -> None:

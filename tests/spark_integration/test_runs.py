@@ -173,7 +173,7 @@ def test_a_stop_that_nobody_answers_cancels_the_tasks(
     wait_until(tracker.getActiveJobsIds, 20, "the Spark job begins")
     with pytest.raises(JobError, match="savepoint"):
         handle.stop(savepoint=True, timeout=0.5)
-    assert not handle.done()
+    assert not handle.done
     result = handle.stop(timeout=0.5)
     assert result.ending == "stopped" and "cancelled" in result.cause
     assert not tracker.getActiveJobsIds()

@@ -221,7 +221,7 @@ def test_a_job_that_fails_ends_its_query(
     message = ended(started(handle.read_stream(maxWait=0.1), tmp_path, Batches()))
     assert f"job {job.name} has ended (failed: " in message
     assert "it cannot go on" in message
-    assert handle.done()
+    assert handle.done
     with pytest.raises(JobFailed, match="it cannot go on"):
         handle.stop()
 
