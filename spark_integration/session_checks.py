@@ -5,6 +5,7 @@ Every rule reads :class:`SessionFacts`, plain data; :func:`facts_of` takes them 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import subprocess
@@ -19,6 +20,8 @@ from pyspark import SparkContext, SparkFiles
 
 from ..schemas.errors import ConfigurationError, JobRefused
 from ..schemas.settings import JobSettings
+
+_log = logging.getLogger(__name__)
 
 FAILURES_MIN = 1_000
 """Least number of failures of one task that Spark must tolerate: the restart budget is the coordinator's, and a killed
@@ -101,9 +104,14 @@ def _executor_cores(context: SparkContext) -> list[int]:
 
 
 def check_session(facts: SessionFacts, settings: JobSettings, executors_timeout_s: float = EXECUTORS_TIMEOUT_S) -> None:
-    """Raises ConfigurationError or JobRefused where the job's tasks could not run, or not be restarted."""
+    """Raises ConfigurationError or JobRefused where the job's tasks could not run, or not be restarted.
+
+    On a local master that does not retry tasks, as notebooks have it, the job runs and a warning says what ends it.
+    """
     refuse_settings(facts)
     require_retries(facts)
+    if (warning := without_retries(facts)) is not None:
+        _log.warning("job=%s: %s", settings.name, warning)
     require_slots(facts, settings, executors_timeout_s)
 
 
@@ -121,15 +129,8 @@ def refused_settings() -> list[str]:
 
 
 def require_retries(facts: SessionFacts) -> None:
-    """Spark must start a dead task again for as long as the coordinator wants it to."""
-    local = _LOCAL.match(facts.master)
-    if local is not None:
-        failures, threads = int(local["failures"] or 1), local["threads"] or "1"
-        if failures < FAILURES_MIN:
-            raise ConfigurationError(
-                f"the master is {facts.master!r}, under which a task may fail {failures} time(s) at most and"
-                f" spark.task.maxFailures has no effect: use local[{threads},{FAILURES_ADVISED}]"
-            )
+    """Raise ConfigurationError where a cluster would give up on a task before the coordinator does."""
+    if _LOCAL.match(facts.master) is not None:
         return
     value = facts.conf.get("spark.task.maxFailures", "4")
     if not value.isdigit() or int(value) < FAILURES_MIN:
@@ -137,6 +138,18 @@ def require_retries(facts: SessionFacts) -> None:
             f"spark.task.maxFailures is {value!r}: each restart of a subtask and each lost executor counts against it."
             f" Set it to {FAILURES_ADVISED}; what limits restarts is the job's RestartStrategy"
         )
+
+
+def without_retries(facts: SessionFacts) -> str | None:
+    """Say what ends a job on a local master that does not retry tasks; None on any other master."""
+    local = _LOCAL.match(facts.master)
+    if local is None or (failures := int(local["failures"] or 1)) >= FAILURES_MIN:
+        return None
+    return (
+        f"on master {facts.master} a task may fail {failures} time(s) at most, so a killed or silent Python worker ends"
+        " the job; what user code raises does not, and a later start goes on. To survive killed workers, make the"
+        f" session with .master('local[{local['threads'] or 1},{FAILURES_ADVISED}]')"
+    )
 
 
 def require_slots(facts: SessionFacts, settings: JobSettings, executors_timeout_s: float) -> None:

@@ -14,7 +14,14 @@ from enum import StrEnum
 
 from ..schemas.errors import ConfigurationError, PenstockError
 from .session import DAEMON_MODULE
-from .session_checks import SessionFacts, announced_slots, refuse_settings, refused_settings, require_retries
+from .session_checks import (
+    SessionFacts,
+    announced_slots,
+    refuse_settings,
+    refused_settings,
+    require_retries,
+    without_retries,
+)
 
 
 class Verdict(StrEnum):
@@ -38,7 +45,10 @@ class Advice:
 def examine(facts: SessionFacts, subtasks: int | None = None) -> Iterator[Advice]:
     """Everything that is known about these settings; ``subtasks`` is how many a job has in all."""
     yield _master(facts)
-    yield _refused("retries", facts, require_retries, "enough")
+    if (warning := without_retries(facts)) is not None:
+        yield Advice("retries", Verdict.ADVICE, warning)
+    else:
+        yield _refused("retries", facts, require_retries, "enough")
     for name in refused_settings():
         alone = {name: facts.conf[name]} if name in facts.conf else {}
         yield _refused(name, replace(facts, conf=alone), refuse_settings, facts.conf.get(name, "false"))

@@ -31,7 +31,7 @@ def test_good_settings_lack_nothing() -> None:
 @pytest.mark.parametrize(
     ("changes", "subtasks", "check", "state"),
     [
-        ({"spark.master": "local[4]"}, None, "retries", "missing"),
+        ({"spark.master": "local[4]"}, None, "retries", "advice"),
         ({"spark.master": "yarn"}, None, "retries", "missing"),
         ({"spark.speculation": "true"}, None, "spark.speculation", "missing"),
         ({"spark.dynamicAllocation.enabled": "TRUE"}, None, "spark.dynamicAllocation.enabled", "missing"),
@@ -76,7 +76,7 @@ def test_a_remedy_comes_with_whatever_is_not_good() -> None:
 
 
 def test_without_any_settings_it_is_about_a_plain_local_session() -> None:
-    assert states({})["retries"] == "missing"
+    assert states({})["retries"] == "advice"
 
 
 def test_settings_come_from_the_file_and_over_it_from_the_command_line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -70,9 +71,13 @@ def test_settings_that_move_double_or_withhold_tasks_are_refused(name: str) -> N
         ("local[4, 2]", r"local\[4,1000000\]"),
     ],
 )
-def test_a_local_master_without_retries_is_refused_with_one_that_has_them(master: str, hint: str) -> None:
-    with pytest.raises(ConfigurationError, match=hint):
-        check_session(facts(master, spark__task__maxFailures="1000000"), settings(1 + 1), 0.0)
+def test_a_local_master_without_retries_runs_the_job_with_a_warning_that_names_one_that_has_them(
+    master: str, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    check_session(facts(master, spark__task__cpus="0.25"), settings(2), 0.0)
+    (warning,) = caplog.messages
+    assert "a killed or silent Python worker ends the job" in warning
+    assert re.search(hint, warning)
 
 
 @pytest.mark.parametrize("value", [None, "4", "999", "many"])
