@@ -19,20 +19,36 @@ def block_with(words: str) -> str:
     return found
 
 
-def test_the_job_of_the_readme_runs_in_threads_as_the_readme_says() -> None:
+def test_the_job_of_the_readme_runs_in_threads_as_the_readme_says(capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"__name__": "hello"}
     exec(block_with("# hello.py"), names)
     exec(block_with("LocalJob"), names)
     status = names["running"].service.status()
-    assert status.checkpoints_completed >= 1
+    assert status.state == "finished"
     assert [s.handled for s in status.operators[0].subtasks] == [1, 1, 1, 1]
+    told = sorted(capsys.readouterr().out.splitlines())
+    assert [line.partition(" has heard")[0] for line in told] == [f"subtask {index}" for index in range(4)]
 
 
 def test_the_job_of_the_readme_resumes_where_it_was() -> None:
     names: dict[str, Any] = {"__name__": "hello"}
     exec(block_with("# hello.py"), names)
     local_job = names["penstock"].testing.LocalJob
-    with local_job(names["job"]) as first:
+
+    class Patient(names["Listener"]):  # type: ignore[misc]
+        def poll(self) -> penstock.Idle:
+            return penstock.Idle()
+
+    def job(coordinator: type[penstock.OperatorCoordinator]) -> penstock.Job:
+        made = names["job"].renamed("hello")
+        made.operators.clear()
+        made.operator(
+            "greet", coordinator=coordinator, subtask=Patient, parallelism=4, codec="json", state_codec="json"
+        )
+        assert isinstance(made, penstock.Job)
+        return made
+
+    with local_job(job(names["Greeter"])) as first:
         first.wait_for(lambda s: s.checkpoints_completed >= 1, timeout=10)
         assert first.client.stop(savepoint=True).accepted
     greeters: list[Any] = []
@@ -41,12 +57,7 @@ def test_the_job_of_the_readme_resumes_where_it_was() -> None:
         def __init__(self) -> None:
             greeters.append(self)
 
-    again = names["job"].renamed("hello")
-    again.operators.clear()
-    again.operator(
-        "greet", coordinator=Watched, subtask=names["Listener"], parallelism=4, codec="json", state_codec="json"
-    )
-    with local_job(again, first.transport) as second:
+    with local_job(job(Watched), first.transport) as second:
         second.wait_for(lambda s: s.checkpoints_completed >= 1, timeout=10)
     assert greeters[0].sent == 8, "four before, four since"
 
