@@ -25,12 +25,17 @@ _SETTINGS = """<ivysettings>
 
 
 def pyspark_jars() -> Path:
-    """The folder of the jars that PySpark ships. Raises JarsUnavailable when PySpark is not installed."""
+    """Return the folder of Spark's jars: of the PySpark package, or of SPARK_HOME where that lies in an archive there.
+
+    Raises JarsUnavailable when PySpark is not installed.
+    """
     # The package's place is enough; importing it would cost half a second.
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarsUnavailable("PySpark is not installed in this Python: run `pip install pyspark`, its jars are needed")
-    return Path(spec.origin).parent / "jars"
+    package = Path(spec.origin).parent
+    home = os.environ.get("SPARK_HOME")
+    return Path(home, "jars") if home and not package.is_dir() else package / "jars"
 
 
 def pyspark_jar(name: str) -> Path:

@@ -7,6 +7,7 @@ not installed travel by value, with the functions and classes that they refer to
 from __future__ import annotations
 
 import contextlib
+import logging
 import site
 import sys
 import sysconfig
@@ -16,11 +17,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import py4j
 import pyspark.cloudpickle
 
 from ..job import Job, Operator
 from ..schemas.errors import ConfigurationError
 from .task import OperatorParts
+
+_log = logging.getLogger(__name__)
 
 _PACKAGE = __name__.partition(".")[0]
 _registering = threading.Lock()
@@ -53,13 +57,22 @@ def _pickled(job: Job, operator: Operator, modules: list[ModuleType]) -> bytes:
     except Exception as error:
         reason = error
     try:  # a module may hold what cannot travel (a lock, a connection); perhaps the workers can import it
-        return bytes(_cloudpickle.dumps(parts))
+        by_name = bytes(_cloudpickle.dumps(parts))
     except Exception:
         raise ConfigurationError(
             f"operator {operator.name!r} of job {job.name!r} cannot be sent to Spark's workers:"
             f" {type(reason).__name__}: {reason}. Its subtask, codecs and key functions must not refer to open"
             " files, locks or clients: make those in Subtask.open()"
         ) from reason
+    _log.warning(
+        "operator %r of job %r travels by the names of its modules, because their contents cannot be pickled (%s: %s):"
+        " Spark's workers must be able to import them (spark-submit --py-files, or addPyFile)",
+        operator.name,
+        job.name,
+        type(reason).__name__,
+        reason,
+    )
+    return by_name
 
 
 def user_modules(shipped: Iterable[Path] = ()) -> list[ModuleType]:
@@ -77,9 +90,11 @@ def user_modules(shipped: Iterable[Path] = ()) -> list[ModuleType]:
 
 
 def _installed_folders() -> set[Path]:
+    """Return where installed packages lie, Spark's own included: spark-submit imports these from SPARK_HOME."""
     paths = sysconfig.get_paths()
     folders = [paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     folders += [*site.getsitepackages(), site.getusersitepackages()]
+    folders += [str(Path(package.__path__[0]).parent) for package in (pyspark, py4j)]
     return {way for folder in folders for way in (Path(folder), Path(folder).resolve())}
 
 
