@@ -17,13 +17,13 @@ def read_log(job: str, transport: Transport, partition: Partition, timeout_s: fl
     """Every record of a job's checkpoint log; what is nobody's is kept out. Raises JobRefused where one of ours, or of
     a newer release, cannot be read."""
     records = list(transport.read_all(partition, timeout_s))
-    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
+    read = [keyed for record in records if (keyed := readable(job, record)) is not None]
     if foreign := len(records) - len(read):
         _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
     return read
 
 
-def _readable(job: str, record: LogRecord) -> Keyed | None:
+def readable(job: str, record: LogRecord) -> Keyed | None:
     """None for what is nobody's. A record that a newer release wrote refuses the start: an older one must not overlook
     a checkpoint. So does one of ours that is damaged: it may have been one."""
     key = (record.key or b"").decode(errors="replace")
@@ -34,7 +34,7 @@ def _readable(job: str, record: LogRecord) -> Keyed | None:
     except ForeignRecord:
         return None
     except UnreadableRecord as error:
-        raise JobRefused(
+        raise JobRefused(  # mutant: damaged-record-kept-out
             f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
             f" wrote it; where nobody did, purge the job (penstock purge {job})"
         ) from error

@@ -39,7 +39,7 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.status import End, Ending, JobStatus
 from ..transport.ports import Partition, Transport, Writer
-from ..transport.state_storage import StateStorage
+from ..transport.state_storage import StateStorage, load_state
 from . import acks_reader, preflight
 from .acks_reader import AcksReader
 from .best_effort_writer import SideWriter
@@ -55,7 +55,7 @@ from .protocol.state import HandingOver, Phase
 from .state_owner import StateOwner, claim_states
 from .state_redistribution import Redistribution
 from .status import encoded, job_status
-from .stored_states import collect_orphans, load_state
+from .stored_states import collect_orphans
 from .thread_pool import Workers, logged
 from .timers import Timers
 from .truncation import Truncation

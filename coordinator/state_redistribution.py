@@ -18,11 +18,10 @@ from ..schemas.sanitize import told
 from ..schemas.settings import JobSettings, Rescale
 from ..schemas.state import ROWS_MARK, StateHandle, state_location
 from ..schemas.user_codec import Codec
-from ..transport.state_storage import StateStorage
+from ..transport.state_storage import StateStorage, load_state
 from .protocol.effects import Redistribute, StatesToDeal
 from .protocol.inputs import Redistributed
 from .protocol.record_limits import RECORD_HEADROOM
-from .stored_states import load_state
 from .thread_pool import Workers
 
 _T = TypeVar("_T")

@@ -16,7 +16,6 @@ from ..checkpoint_log.history import Checkpoint, History, Keyed, keyed
 from ..checkpoint_log.restorability import Available, Offsets, missing, schemas_needed_by
 from ..client.log_reader import read_log
 from ..coordinator.state_owner import claim_states
-from ..coordinator.stored_states import load_state
 from ..schemas.checkpoints import (
     CheckpointCompleted,
     CheckpointPart,
@@ -34,7 +33,7 @@ from ..schemas.settings import JobSettings, OperatorSettings
 from ..schemas.topics import TopicNames, TopicSpec
 from ..transport.incarnation import incarnation
 from ..transport.ports import FencedLog, Partition
-from ..transport.state_storage import StateStorage
+from ..transport.state_storage import StateStorage, load_state
 from .copying import Copied, Copying, offsets_to_read
 from .job import ASK_TIMEOUT_S, RecordedJob
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..schemas.acks import SchemaDigest
-from ..schemas.errors import ConfigurationError, PenstockError, StateError, SubtaskError, UnreadableRecord
+from ..schemas.errors import ConfigurationError, PenstockError, StateError, UnreadableRecord
 from ..schemas.events import Start
 from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.sanitize import recordable, told
@@ -16,6 +16,7 @@ from ..schemas.settings import JobSettings
 from ..schemas.state import StateHandle
 from ..schemas.user_codec import BytesCodec, Codec, CodecSpec, codec_for, learn, recorded_as
 from ..schemas.user_schemas import JSON, Subject, digest_of
+from ..transport.state_storage import load_state
 from .activity import Steps
 from .api import Context, FencingToken, Finished, Idle, PollResult, Progress, Subtask
 from .metrics import Metrics
@@ -218,18 +219,13 @@ class Host:
             ) from error
 
     def _bytes_of(self, start: Start, handle: StateHandle) -> bytes:
-        if handle.inline is not None:
-            data = handle.inline
-        elif handle.location is not None:
-            data = self._storage.get(handle.location)
-        else:
-            raise SubtaskError(f"{self._who}: Start names a state of checkpoint {start.checkpoint_id} without a place")
-        if (damage := handle.damage(data)) is not None:
+        try:
+            return load_state(self._storage, handle)
+        except StateError as error:
             raise StateError(
-                f"{self._who}: its state in checkpoint {start.checkpoint_id} {damage}; an older retained checkpoint can"
-                " be named on the command line"
-            )
-        return data
+                f"{self._who}: its state in checkpoint {start.checkpoint_id} cannot be read back: {error}; an older"
+                " retained checkpoint can be named on the command line"
+            ) from error
 
     @property
     def _who(self) -> str:

@@ -11,13 +11,14 @@ import os
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
 import fsspec
 import tenacity
 
 from ..schemas.errors import StateError
+from ..schemas.state import StateHandle
 
 T = TypeVar("T")
 
@@ -28,6 +29,25 @@ _UNFINISHED = ".unfinished-"
 
 _OWNER = "owner.json"
 """What says whose folder it is; no state, and never listed as one."""
+
+
+class Source(Protocol):
+    """What gives back stored states, as :class:`StateStorage` does."""
+
+    def get(self, location: str) -> bytes: ...
+
+
+def load_state(storage: Source, handle: StateHandle) -> bytes:
+    """Return the bytes of a state. Raises StateError unless they are as they were stored (protocol, section 7.6)."""
+    if handle.inline is not None:
+        data = handle.inline
+    elif handle.location is not None:
+        data = storage.get(handle.location)
+    else:
+        raise StateError("its handle names neither bytes nor a location")
+    if (damage := handle.damage(data)) is not None:  # mutant: damaged-state-restored
+        raise StateError(f"{handle.location!r} in {storage!r} is damaged: it {damage}")
+    return data
 
 
 class StateStorage:

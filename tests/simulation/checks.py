@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint_log.history import Checkpoint, History, Keyed
 from penstock.coordinator.protocol import inbox
+from penstock.coordinator.protocol.effects import CallReset
 from penstock.coordinator.protocol.state import Phase, SlotPhase
 from penstock.schemas.acks import CommandKind, OperatorEventFrame
 from penstock.schemas.checkpoints import (
@@ -22,6 +23,7 @@ from penstock.schemas.checkpoints import (
 )
 from penstock.schemas.codec import decode
 from penstock.schemas.data import RecordFrame
+from penstock.schemas.errors import StateError
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
@@ -453,6 +455,13 @@ class Checks:
         if self.world.config.batches:
             return self.query.sent_in(checkpoint_id, subtask)
         return self._sent_in[checkpoint_id, subtask]
+
+    @staticmethod
+    def refused(call: CallReset, error: StateError) -> None:
+        """A refusal names the checkpoint, whose state it is, and a way out."""
+        for word in (f"checkpoint {call.checkpoint_id} ", f"coordinator of {call.operator} ", "--from-checkpoint"):
+            if word not in str(error):
+                raise Violation(f"section 7.6: a refusal does not say {word!r}: {error}")
 
     # ---- what is deleted
 

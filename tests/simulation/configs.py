@@ -147,6 +147,9 @@ class Config:
     """A broker with another clock stamps what is appended from then on: it is ahead, or behind."""
     compacts: bool = False
     """Of a log's earlier part a coordinator that begins finds the newest record of each key alone."""
+    rots: float = 0.0
+    """A stored state comes back damaged, or not at all, for a moment or far beyond every timeout; so does a record of
+    the checkpoint log, once."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -185,7 +188,7 @@ class Config:
                 max_concurrent=self.max_concurrent,
                 tolerable_failures=rng.choice((0, 3)),
                 retained=rng.choice((1, 2)),
-                inline_state_max=rng.choice((0, 128 * 1024)),
+                inline_state_max=rng.choice((0, 0 if self.rots else 128 * 1024)),
                 unaligned=self.unaligned,
                 aligned_timeout=self.aligned_timeout,
             ),
@@ -311,6 +314,7 @@ def _rescaled() -> list[Config]:
             base, name="rescale-late", retention=0.0, late=True, rescales=60.0, savepoints=3.0, coordinator_faults=0.3,
             subtask_faults=0.1, raises=0.1, runs=0.0, refusals=0.1, jumps=0.1, outages=0.1, freezes=0.1, twins=0.1,
         ),
+        replace(base, name="rescale-rots", rots=40.0, savepoints=0.3, older=0.3),
         replace(base, name="rescale-frozen", freezes=6.0, twins=4.0),
         replace(base, name="rescale-runs", runs=3.0, refusals=4.0),
         replace(base, name="rescale-often", rescales=60.0, savepoints=0.3),
@@ -374,6 +378,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"cut-offs-{policy}", cut_offs=20.0, coordinator_faults=0.3, freezes=0.3),
             replace(base, name=f"partings-{policy}", partings=20.0, coordinator_faults=0.3, hangs=True, twins=0.0),
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
+            replace(base, name=f"rots-{policy}", rots=40.0, coordinator_faults=4.0, savepoints=0.3, older=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint_log.history import History, Keyed
 from penstock.checkpoint_log.restorability import Offsets
+from penstock.client.log_reader import readable
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, inputs, late_stops
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from .world import Action, World
 
 _EVENT_WAITS = re.compile(r"event (\d+) of \d+ waits")
+_HEADER_BYTES = 10
+"""What says of which kind a record is; without that it is nobody's."""
 READ_AHEAD, READ_AHEAD_OF_THE_SLOW = (20, 1 << 20), (1_000, 16_000)
 """Records, and bytes of them, that a coordinator reads ahead."""
 """Records of the acks topic read ahead of the core."""
@@ -120,15 +123,16 @@ class CoordinatorProcess:
                 self.mailbox,
                 Timers(lambda: None),
                 self.work,
-                self._load_state,
+                partial(world.storage.restored, self),
                 1 << 20,
                 self._work_done,
             )
         partitions = {s: world.event_partition(s) for s in settings.subtasks()}
         data = self._data_partitions()
         offsets = world.transport.offsets([*partitions.values(), *data.values(), world.acks])
-        records = world.transport.read_all(Partition(settings.topics.checkpoints, 0))
-        log = tuple(keyed(record) for record in records)
+        log = self._read_log()
+        if log is None:
+            return
         if world.config.compacts:
             log = compacted(log, world.rng.randint(0, len(log)))
         older = sorted(History.of(log).checkpoints) if world.config.late or world.chance(world.config.older) else []
@@ -154,7 +158,25 @@ class CoordinatorProcess:
         except JobHasFinished:
             self._tell_to_leave()
         except JobRefused as refusal:
-            raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
+            if not world.storage.is_rotten(refusal):
+                raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
+            self.end(None, str(refusal))
+
+    def _read_log(self) -> tuple[Keyed, ...] | None:
+        """None where a record came back cut short: that refuses the start, whatever else is there."""
+        world, topic = self.world, Partition(self.world.settings.topics.checkpoints, 0)
+        records = list(world.transport.read_all(topic))
+        if not (world.config.rots and records and world.chance(0.01 * world.config.rots)):
+            return tuple(keyed(record) for record in records)
+        at = world.rng.choice([n for n, record in enumerate(records) if record.value is not None])
+        value = records[at].value or b""
+        records[at] = records[at]._replace(value=value[: world.rng.randrange(_HEADER_BYTES, len(value))])
+        world.trace(f"{self} reads a DAMAGED record:", records[at])
+        try:
+            return tuple(one for record in records if (one := readable(world.settings.name, record)) is not None)
+        except JobRefused as refusal:
+            self.end(None, str(refusal))
+            return None
 
     def _tell_to_leave(self) -> None:
         """The one before may have died before it could."""
@@ -299,9 +321,13 @@ class CoordinatorProcess:
         try:
             host.call(call)
         except StateError as error:
-            if self.world.checks.newest() is self:
+            if self.world.storage.is_rotten(error):
+                self.world.checks.refused(call, error)
+                self.end(None, str(error))
+            elif self.world.checks.newest() is self:
                 raise Violation(f"section 7.9: {error}") from error
-            self.end(Ending.FENCED, str(error))  # its successor has deleted what it was to restore
+            else:
+                self.end(Ending.FENCED, str(error))  # its successor has deleted what it was to restore
         except (UserRaised, Backpressure) as error:
             self.raised.append(inputs.CoordinatorRaised(call.operator, host.epoch, type(call).__name__, repr(error)))
 
@@ -467,13 +493,6 @@ class CoordinatorProcess:
         positions[world.acks] = wanted.acks
         world.checks.retention.truncating(self, world.checks.history, positions)
         world.transport.truncate(positions)
-
-    def _load_state(self, handle: StateHandle) -> bytes:
-        if handle.inline is not None:
-            return handle.inline
-        if handle.location not in self.world.stored:
-            raise StateError(f"{handle.location} is not stored")
-        return self.world.stored[handle.location]
 
     # ---- ends
 

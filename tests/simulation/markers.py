@@ -21,6 +21,9 @@ from types import ModuleType
 REPOSITORY = Path(__file__).parents[2]
 CORES = ("checkpoint_log", "coordinator/protocol", "subtask_client/protocol")
 
+SIMULATED = ("coordinator/host.py", "transport/state_storage.py", "client/log_reader.py")
+"""Modules of runtimes that the simulator drives."""
+
 _MARKER = re.compile(r"# mutant: (.+)$")
 _OPERATOR = re.compile(r"(and|or|if|else|not in|in|is not|is|[-+*/%|&<>=!]+) +")
 _CHAINS = ast.BoolOp | ast.BinOp | ast.Compare | ast.IfExp
@@ -83,9 +86,9 @@ def module_of(path: str) -> ModuleType:
 
 @cache
 def markers() -> Mapping[str, Marker]:
-    """Return every marker of the cores and of the coordinator's host. Raises LookupError if one stands twice."""
+    """Return every marker of the cores and of :data:`SIMULATED`. Raises LookupError if one stands twice."""
     found: dict[str, Marker] = {}
-    for path in [*core_files(), "coordinator/host.py"]:
+    for path in [*core_files(), *SIMULATED]:
         for name, line in markers_in(source_of(path)):
             if name in found:
                 raise LookupError(f"marker {name!r} stands twice: {found[name]} and {path}:{line}")

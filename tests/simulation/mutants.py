@@ -121,6 +121,16 @@ MUTANTS: dict[str, Mutant] = {
         Always(),
         "retention-no-window",
     ),
+    "damaged-state-restored": Mutant(
+        "section 7.6: a state that is not as it was stored is refused",
+        Never(),
+        "rots-replay",
+    ),
+    "damaged-record-kept-out": Mutant(
+        "section 4.1: a damaged record of the checkpoint log refuses the start",
+        Put("return None"),
+        "rots-replay",
+    ),
     # ---- failover and recovery (section 8)
     "no-inbox-range": Mutant(
         "section 8: the inbox range is handed over",

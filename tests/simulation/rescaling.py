@@ -16,7 +16,6 @@ from penstock.checkpoint_log.history import Checkpoint
 from penstock.coordinator.host import CoordinatorSpec
 from penstock.coordinator.protocol import effects, inputs
 from penstock.coordinator.state_redistribution import Redistribution
-from penstock.schemas.errors import StateError
 from penstock.schemas.frames import unpack
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.user_codec import JsonCodec
@@ -56,27 +55,10 @@ def fitted(lists: Mapping[str, Any], parallelism: int, checkpoint: Checkpoint) -
     }
 
 
-class _Storage:
-    """The world's, as the runtime's."""
-
-    configured = True
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def get(self, location: str) -> bytes:
-        if location not in self._world.stored:
-            raise StateError(f"{location} is not stored")
-        return self._world.stored[location]
-
-    def put(self, location: str, data: bytes) -> None:
-        self._world.store(location, data)
-
-
 def redistributed(world: World, unique: str, wanted: effects.Redistribute) -> inputs.Redistributed:
     spec = CoordinatorSpec(None, JsonCodec(), JsonCodec(), deal)
     specs = {operator.name: spec for operator in world.settings.operators}
-    return Redistribution(world.settings, specs, _Storage(world), unique).perform(wanted)  # type: ignore[arg-type]
+    return Redistribution(world.settings, specs, world.storage, unique).perform(wanted)  # type: ignore[arg-type]
 
 
 class RescalingChecks:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.schemas.acks import AcksRecord, OperatorEventFrame
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.data import DataRecord
-from penstock.schemas.errors import PositionUnavailable, SequenceGap
+from penstock.schemas.errors import PositionUnavailable, SequenceGap, StateError
 from penstock.schemas.events import CheckpointAborted, EventsRecord
 from penstock.schemas.graph import Partitioning
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
@@ -247,13 +247,11 @@ class SubtaskProcess:
         if start.checkpoint_id == NO_CHECKPOINT:
             return True
         assert start.state is not None
-        state = start.state.inline
-        if state is None:
-            assert start.state.location is not None
-            state = world.stored.get(start.state.location)
-        if state is None:
-            if world.checks.current(self) is not None:
-                raise Violation(f"section 7.9: {self} is to restore {start.state.location}, which is deleted")
+        try:
+            state = world.storage.restored(self, start.state)
+        except StateError as error:
+            if world.checks.current(self) is not None and not world.storage.is_rotten(error):
+                raise Violation(f"section 7.9: {self} is to restore {start.state.location}: {error}") from error
             self.fail_call()
             return False
         lists = json.loads(state)

@@ -38,6 +38,7 @@ from .pen import Pen
 from .planner_process import PlannerProcess
 from .query_process import QueryProcess
 from .spark_folders import SparkFolders
+from .storage import Storage
 from .subtask_process import SubtaskProcess
 from .violations import Violation
 
@@ -91,6 +92,7 @@ class World:
         self.life = self.transport.describe_topics([topics.checkpoints])[topics.checkpoints].topic_id
         self._event_partitions = {s: Partition(topics.events(s.operator), s.index) for s in self.settings.subtasks()}
         self.stored: dict[str, bytes] = {}
+        self.storage = Storage(self)
         self._stored_ever: set[str] = set()
         self.handled: set[tuple[SubtaskId, int]] = set()
         self.promised: set[tuple[SubtaskId, int]] = set()
@@ -410,7 +412,7 @@ class World:
                 acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP))
             if self.config.discards:
                 acts.append((0.03 * self.config.discards, self._command, CommandKind.DISCARD))
-        return acts + strikes(self) + damages(self)
+        return acts + strikes(self) + damages(self) + self.storage.actions()
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:
         log = coordinator.log

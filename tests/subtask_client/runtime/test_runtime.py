@@ -136,7 +136,7 @@ def test_a_damaged_state_fails_the_attempt(rig, found):
     rig.run()
     rig.start(checkpoint_id=4, state=handle, next_checkpoint_id=5)
     failed = rig.expect(acks.Failed)
-    assert "its state in checkpoint 4 has" in failed.cause
+    assert "its state in checkpoint 4 cannot be read back" in failed.cause
     rig.expect(acks.Hello)
 
 
