@@ -62,9 +62,9 @@ class Watch:
 
     def look(self, now: float, *, complete: bool) -> None:
         """The status topic has been looked at; ``complete`` where it was read to its end: silence can be told."""
-        stopped = now - self._looked_at > STOPPED_S
+        stopped = now - self._looked_at > STOPPED_S  # mutant: suspended-machine-is-silence
         self._looked_at = now
-        if not complete:
+        if not complete:  # mutant: outage-is-silence
             self._silent_since = None
         elif self._silent_since is None or stopped:
             self._silent_since = now
@@ -77,7 +77,10 @@ class Watch:
         newest = self.newest
         if newest is not None and newest.epoch > self._ended_through and newest.state in ENDED and self.seen_at_work:
             return Verdict.LEAVE
-        if not elected or self._silent_since is None:
+        if (
+            not elected  # mutant: nobody-need-be-elected
+            or self._silent_since is None
+        ):
             return Verdict.WAIT
         nobody = self.reads_all if newest is None else not self._says_at_work(newest)
         if nobody or self.silent_s(now) >= self.takeover_after:

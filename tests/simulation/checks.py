@@ -539,7 +539,8 @@ class Checks:
         world, last = self.world, self.history.last
         if not world.finished:
             return "the job has not finished"
-        if alive := [str(i) for i in world.instances if i.alive]:
+        hosts = [] if world.standby is None else world.standby.hosts
+        if alive := [str(process) for process in (*world.instances, *hosts) if process.alive]:
             return f"{alive} have not left"
         if world.stopped:
             return None
@@ -564,6 +565,7 @@ class Checks:
         lines += [c.waits() for c in self.world.coordinators if c.alive]
         lines += [i.waits() for i in self.world.instances if i.alive]
         lines += [q.waits() for q in self.world.queries if q.alive]
+        lines += [h.waits() for h in (self.world.standby.hosts if self.world.standby else ()) if h.alive]
         return "\n    ".join(lines)
 
 

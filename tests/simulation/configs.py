@@ -150,6 +150,8 @@ class Config:
     rots: float = 0.0
     """A stored state comes back damaged, or not at all, for a moment or far beyond every timeout; so does a record of
     the checkpoint log, once."""
+    standby: bool = False
+    """Coordinators run in hosts, of which one is at work and the others stand by."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -379,6 +381,8 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"partings-{policy}", partings=20.0, coordinator_faults=0.3, hangs=True, twins=0.0),
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"rots-{policy}", rots=40.0, coordinator_faults=4.0, savepoints=0.3, older=0.3),
+            replace(base, name=f"standby-{policy}", standby=True, outages=6.0, freezes=4.0, cut_offs=6.0, jumps=3.0),
+            replace(base, name=f"standby-finite-{policy}", standby=True, finite=True, dies_at_the_end=0.5, outages=4.0),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

@@ -6,6 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from penstock.checkpoint_log.history import History, Keyed
@@ -42,9 +43,12 @@ from .users import NumberedCoordinator, UserRaised
 from .violations import Violation
 
 if TYPE_CHECKING:
+    from .standby import StandbyHost
     from .world import Action, World
 
 _EVENT_WAITS = re.compile(r"event (\d+) of \d+ waits")
+STATUS_S = 0.2
+"""Between two statuses, where hosts that stand by read them."""
 _HEADER_BYTES = 10
 """What says of which kind a record is; without that it is nobody's."""
 READ_AHEAD, READ_AHEAD_OF_THE_SLOW = (20, 1 << 20), (1_000, 16_000)
@@ -72,6 +76,11 @@ class CoordinatorProcess:
         self.ended_well = False
         self.tells_end = False
         """Its job has finished: all that is left is to tell."""
+        self.host: StandbyHost | None = None
+        """Where hosts stand by: the one that runs it."""
+        self.continues = world.config.dies_at_the_end > 0
+        """Whether it goes on with a job that another was at work on."""
+        self.status_at = 0.0
         self.core = CoordinatorCore(world.settings, name)
         self.users: dict[str, NumberedCoordinator] = {}
         self.hosts: dict[str, OperatorHost] = {}
@@ -145,7 +154,7 @@ class CoordinatorProcess:
             world.now_ms(),
             Restore.CHECKPOINT if older else Restore.LATEST,
             world.rng.choice(older) if older else -1,
-            continues=world.config.dies_at_the_end > 0 or world.untold,
+            continues=self.continues or world.untold,
             data={partition: Offsets(*offsets[at]) for partition, at in data.items()},
             partitions={
                 name: world.transport.describe_topics([topic])[topic].partitions
@@ -191,7 +200,8 @@ class CoordinatorProcess:
     def _told(self) -> None:
         """Where it is not certain to stand, another does it again."""
         told, finished = not self._mail(), self.core.job.history.finished
-        self.end(None, "the job has ended")
+        hosted = self.host is not None and told and finished is not None
+        self.end(Ending(finished.outcome) if hosted and finished else None, "the job has ended")
         if not told or finished is None:
             return
         stopped = finished.outcome is JobOutcome.STOPPED
@@ -208,6 +218,15 @@ class CoordinatorProcess:
             self.end(None, "its last words were refused")
         else:
             self.end(end.ending, end.cause)
+
+    def _tell_status(self, state: str = "") -> None:
+        self.status_at = self.world.now + STATUS_S
+        status = job_status(self.core.job, state)
+        self.side.append(Partition(self.world.settings.topics.status, 0), encode(status), None, self._status_taken)
+
+    def _status_taken(self, _: int | None, error: Exception | None) -> None:
+        if error is None and self.world.standby is not None:
+            self.world.standby.told()
 
     def _data_partitions(self) -> dict[DataPartition, Partition]:
         return {p: self.world.data_partition(*p) for p in self.world.settings.graph.data_partitions()}
@@ -501,6 +520,10 @@ class CoordinatorProcess:
         self.world.trace(f"{self} ends ({ending}): {cause}")
         self.alive = False
         lost = ending is None or ending is Ending.FENCED
+        if self.host is not None:
+            if not lost:
+                self._tell_status(str(ending))
+            self.host.ended(ending)
         self.ended_well = not lost
         for pen in (self.pen, self.side):
             self.world.adrift.append(pen.abandon(self.world.rng if lost else None))
@@ -512,6 +535,9 @@ class CoordinatorProcess:
             self.world.job_ended(ending is Ending.FINISHED)
 
     def crash(self) -> None:
+        if self.host is not None:
+            self.host.crash()
+            self.host = None
         self.end(None, "CRASH")
 
     def _mail(self) -> bool:
@@ -538,7 +564,9 @@ class CoordinatorProcess:
     # ---- what may happen next
 
     def deadline(self) -> float | None:
-        return None if self.blocked is not None or self.core.job.phase is Phase.NEW else self.core.deadline()
+        if self.blocked is not None or self.core.job.phase is Phase.NEW:
+            return None
+        return self.core.deadline() if self.host is None else min(self.core.deadline() or inf, self.status_at)
 
     @property
     def away(self) -> bool:
@@ -560,6 +588,8 @@ class CoordinatorProcess:
             ]
         if self.heartbeat is not None and self.heartbeat[1]():
             acts.append((3.0, self._beat))
+        if self.host is not None and world.now >= self.status_at and not isinstance(self.blocked, effects.Commit):
+            acts.append((3.0, self._tell_status))
         acts += [(1.5, self.store, effect) for effect in self.storing]
         if self.looks and self.looks[0][1]() and not self.away:
             acts.append((2.0, self.look_at_ends))

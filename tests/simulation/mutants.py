@@ -602,6 +602,22 @@ MUTANTS: dict[str, Mutant] = {
         Put("return {partition: max(needed) for partition, needed in begins.items() if needed}"),
         "pair",
     ),
+    # ---- standby (section 4.3)
+    "outage-is-silence": Mutant(
+        "section 4.3: an outage of the broker replaces no coordinator",
+        Never(),
+        "standby-replay",
+    ),
+    "suspended-machine-is-silence": Mutant(
+        "section 4.3: what a standby did not hear while it was stopped itself is no silence",
+        Put("stopped = False"),
+        "standby-replay",
+    ),
+    "nobody-need-be-elected": Mutant(
+        "section 4.3: a coordinator whose process lives keeps its place, however long it says nothing",
+        Skip(),
+        "standby-replay",
+    ),
     # ---- the end of a job that nobody was told of (section 4)
     "acknowledged-and-not-told-of-the-end": Mutant(
         "section 4: who finds that the job has ended tells each attempt that the last completed checkpoint names",

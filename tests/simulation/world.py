@@ -38,12 +38,15 @@ from .pen import Pen
 from .planner_process import PlannerProcess
 from .query_process import QueryProcess
 from .spark_folders import SparkFolders
+from .standby import Group, StandbyHost
 from .storage import Storage
 from .subtask_process import SubtaskProcess
 from .violations import Violation
 
-Process = CoordinatorProcess | SubtaskProcess | QueryProcess | PlannerProcess
+Process = CoordinatorProcess | SubtaskProcess | QueryProcess | PlannerProcess | StandbyHost
 
+_CLIENTS = CoordinatorProcess | SubtaskProcess | StandbyHost
+"""Processes that can be cut off from the broker."""
 Action = Any
 """(weight, what to call, its arguments...)"""
 
@@ -126,6 +129,7 @@ class World:
         self._gone: set[SubtaskId] = set()
         """Whose task of the newest run has returned normally."""
         self.checks = Checks(self)
+        self.standby = Group(self) if config.standby else None
         if not config.batches:
             self.new_run()
 
@@ -265,9 +269,10 @@ class World:
                 elif self.config.hangs or self.rng.random() < 0.5:
                     instance.crash()
 
-    def spawn_coordinator(self) -> None:
+    def spawn_coordinator(self) -> CoordinatorProcess:
         self.coordinators.append(CoordinatorProcess(self, f"C{len(self.coordinators) + 1}"))
         self.trace(f"{self.coordinators[-1]} is started")
+        return self.coordinators[-1]
 
     def _spawn(self, subtask: SubtaskId) -> None:
         self.instances.append(SubtaskProcess(self, subtask, self.run, len(self.instances) + 1))
@@ -327,13 +332,15 @@ class World:
         seconds = self.rng.choice((0.06, 0.2, 0.6, 1.5))
         self.trace(f"{seconds} s pass")
         self.now += seconds
+        if self.standby is not None:
+            self.standby.stood_still(seconds)
 
     def _go_away(self, seconds: float) -> None:
         self.trace(f"the broker is AWAY for {seconds} s")
         self.away_until = self.now + seconds
 
     def _cut_off(self, seconds: float) -> None:
-        process = self.rng.choice([p for p in self.processes() if isinstance(p, CoordinatorProcess | SubtaskProcess)])
+        process = self.rng.choice([p for p in self.processes() if isinstance(p, _CLIENTS)])
         self.trace(f"{process} does not REACH the broker for {seconds} s")
         process.cut_off_until = self.now + seconds
 
@@ -357,6 +364,8 @@ class World:
     def processes(self) -> list[Process]:
         """Those that are alive."""
         everybody: list[Process] = [*self.coordinators, *self.instances, *self.queries, *self.planners]
+        if self.standby is not None:
+            everybody += [host for host in self.standby.hosts if host.coordinator is None]
         return [process for process in everybody if process.alive]
 
     def actions(self) -> list[Action]:
@@ -368,7 +377,9 @@ class World:
             self.truncations = [gone for gone in self.truncations if gone.truncation is not None]
             acts += [(0.1, gone.truncate) for gone in self.truncations]
         faults = self.rate if self.faulty else 0.0
-        if not self.finished:
+        if self.standby is not None:
+            acts += self.standby.actions()
+        elif not self.finished:
             living = [c for c in self.coordinators if c.alive]
             if not any(c.log is None or self._owns_log(c) for c in living):
                 acts.append((2.0, self.spawn_coordinator))
@@ -423,6 +434,8 @@ class World:
         self.rng.seed(self._dice + self.steps)
         step_s = _STEP_AWAY_S if self.away else _STEP_FAULTY_S if self._hurries else _STEP_CALM_S
         self.now += step_s / self.config.operators  # the more there is to do, the less time each thing takes
+        if self.standby is not None:
+            self.standby.turn()
         if self.faulty and self.steps >= self._window:
             self._new_window()
         pool: list[tuple[float, Action]] = [(a[0], a) for a in self.actions()]
@@ -470,9 +483,7 @@ class World:
         due = [max(at, p.frozen_until) for p in self.processes() if (at := p.deadline()) is not None]
         if self.away:
             due.append(self.away_until)
-        due += [
-            p.cut_off_until for p in (*self.coordinators, *self.instances) if p.alive and p.cut_off_until > self.now
-        ]
+        due += [p.cut_off_until for p in self.processes() if isinstance(p, _CLIENTS) and p.cut_off_until > self.now]
         self.now = max(self.now, min(due, default=self.now + 0.01))
 
     def run_all(self) -> None:
@@ -486,13 +497,13 @@ class World:
         self.parted_until.clear()
         for process in self.processes():
             process.frozen_until = 0.0
-            if isinstance(process, SubtaskProcess | CoordinatorProcess):
+            if isinstance(process, _CLIENTS):
                 process.cut_off_until = 0.0
             if isinstance(process, SubtaskProcess):
                 process.stuck = process.stuck and self.config.hangs
                 if process.stuck and (process.given_up or process.run != self.run):
                     process.crash()  # nobody waits for it, and what runs it has an end
-            if process is not self.coordinators[-1] and self.rng.random() < 0.3 and self._may_fail():
+            if process not in self.coordinators[-1:] and self.rng.random() < 0.3 and self._may_fail():
                 process.crash()
         for n in range(DRAIN_STEPS_MAX * self.config.operators):
             self.step()
