@@ -32,7 +32,7 @@ from ...schemas.status import BatchOutcome, BatchPartition, BatchPlanned
 from . import batch_inbox, checkpoints, failover, inbox, retention
 from .after_commit import AnswerQuery, AwaitDecision, BeginQueryAnew, CompleteBatch, CompleteEarlierBatch
 from .effects import CallEvents, CallReady, DeleteStates, Reply, Settle
-from .gateway import Gateway
+from .gateway import GatewayState
 from .inputs import EndsSeen
 from .pending import Pending, Step
 from .query_state import BatchBegin, Decision, Query, Rereading
@@ -273,7 +273,7 @@ def _ready(job: JobState, slot: Slot, query: Query) -> None:
         dict(job.settings.parallelism), job.versions.protocol,
     )  # fmt: skip
     now = job.clock.seconds
-    slot.phase, slot.gateway, slot.stream = SlotPhase.LIVE, Gateway(), EventStream(subtask, number)
+    slot.phase, slot.gateway, slot.stream = SlotPhase.LIVE, GatewayState(), EventStream(subtask, number)
     slot.batch_begin = BatchBegin(slot.begin_position, 0)
     slot.attempt = Attempt(
         query.offset, hello, Generation(number, slot.generation), False, now, now, step="read by a query"

@@ -35,7 +35,7 @@ from .effects import (
     LookAtEnds,
     StoreState,
 )
-from .gateway import Gateway
+from .gateway import GatewayState
 from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
 from .pending import Pending, Step
 from .snapshot_parts import parts_of
@@ -349,7 +349,7 @@ def _finish(job: JobState, slot: Slot, n: int, end: SubtaskSnapshot) -> None:
     slot.stream = stream  # takes nothing more; what it has counted is still told
     for closed in slot.gateway.closed:
         sending.open_gateway(job, slot, closed)  # into nothing: what it holds is counted no more
-    slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, Gateway()
+    slot.phase, slot.attempt, slot.gateway = SlotPhase.DONE, None, GatewayState()
     slot.since = job.now
     for pending in list(job.current.pending.values()):
         if slot.subtask in pending.acks:

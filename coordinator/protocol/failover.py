@@ -9,7 +9,7 @@ from ...schemas.ids import SubtaskId
 from ...schemas.status import Ending
 from . import checkpoints, sending
 from .effects import Append, CallAborted, CallFailed, CallSubtaskReset, KillTask
-from .gateway import Gateway
+from .gateway import GatewayState
 from .pending import Step
 from .registry import UndoneAttempt
 from .state import JobState, Phase, Slot, SlotPhase
@@ -62,7 +62,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     for member in region:
         slot = epoch.slots[member]
         _undo(job, slot)
-        slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, Gateway()
+        slot.phase, slot.attempt, slot.gateway = SlotPhase.ABSENT, None, GatewayState()
         slot.generation += 1  # mutant: only-the-failed-gets-a-generation
         slot.since = job.now
         slot.start_not_before = job.now + delay

@@ -1,6 +1,6 @@
-"""Events that a slot holds back between a checkpoint's cut and the subtask's own snapshot.
+"""Events that a slot's gateway holds back between a checkpoint's cut and the subtask's own snapshot.
 
-Users send through :class:`penstock.Gateway`; that one asks this one nothing.
+:class:`GatewayState` is what the core knows of a gateway; users send through :class:`penstock.Gateway`.
 
 Rules (protocol, section 6):
 
@@ -23,8 +23,8 @@ LOOSE_FRAMES_MAX = 256
 """So many frames a gateway takes before it joins them."""
 
 
-class Gateway:
-    """Marks, closed checkpoints, and what they hold, oldest first."""
+class GatewayState:
+    """Marked and closed checkpoints of one gateway, and the events held under them, oldest first."""
 
     __slots__ = ("_held", "_highest", "_loose", "_marked")
 

@@ -23,7 +23,7 @@ from ...schemas.status import End, Ending
 from ...schemas.versions import CURRENT, Versions
 from .after_commit import AfterCommit, CommandOutcome, Committing
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, Settle
-from .gateway import Gateway
+from .gateway import GatewayState
 from .log_clock import LogClock
 from .pending import Pending
 from .query_state import NO_BATCH, BatchBegin, QueryState, Rereading
@@ -108,7 +108,7 @@ class Slot:
     """Not None exactly while LIVE."""
     newest: tuple[int, str] = (NO_ATTEMPT, "")
     """The newest attempt started in this epoch, live or not, and its task."""
-    gateway: Gateway = field(default_factory=Gateway)
+    gateway: GatewayState = field(default_factory=GatewayState)
     """Of the current attempt; while ABSENT unmarked, so that nothing is held."""
     stream: EventStream | None = None
     """What new gateways send through; None before the first, and under policy reset while ABSENT."""

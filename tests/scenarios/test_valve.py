@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol.gateway import Gateway
+from penstock.coordinator.protocol.gateway import GatewayState
 from penstock.coordinator.protocol.inputs import AppendFailed, CoordinatorRaised
 from penstock.schemas.errors import RolledBack, TaskNotRunning
 from penstock.schemas.events import EventFrame, FailoverPolicy
@@ -37,7 +37,7 @@ def closed_with_held(policy: FailoverPolicy) -> Script:
 
 def test_gateways_opened_one_after_the_other_release_each_its_own() -> None:
     """C1.3, C2.6: in the order in which they are opened."""
-    gateways = {subtask: Gateway() for subtask in (3, 0)}
+    gateways = {subtask: GatewayState() for subtask in (3, 0)}
     for subtask, gateway in gateways.items():
         gateway.mark(17)
         assert gateway.close(17)

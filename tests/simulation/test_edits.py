@@ -8,7 +8,7 @@ import inspect
 import pytest
 
 from penstock.coordinator.protocol import gateway
-from penstock.coordinator.protocol.gateway import Gateway
+from penstock.coordinator.protocol.gateway import GatewayState
 from tests.simulation import markers
 from tests.simulation.edits import Always, Early, Edit, Insert, Never, Put, Skip, edited, running
 from tests.simulation.mutants import MUTANTS
@@ -93,13 +93,13 @@ def test_a_marker_where_no_code_begins_says_so() -> None:
 
 
 def test_edited_functions_get_their_own_code_back() -> None:
-    own = Gateway.hold.__code__
+    own = GatewayState.hold.__code__
     tree = ast.parse(inspect.getsource(gateway).replace("return False", "return True"))
     with running({gateway: tree}):
-        assert Gateway.hold.__code__ is not own
-        assert Gateway().close(1)
-    assert Gateway.hold.__code__ is own
-    assert not Gateway().close(1)
+        assert GatewayState.hold.__code__ is not own
+        assert GatewayState().close(1)
+    assert GatewayState.hold.__code__ is own
+    assert not GatewayState().close(1)
 
 
 def test_code_that_runs_as_before_is_refused() -> None:

@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from penstock.coordinator.protocol.gateway import Gateway, merged
+from penstock.coordinator.protocol.gateway import GatewayState, merged
 from penstock.schemas.events import EventFrame
 from penstock.schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX, pack, unpack
 
@@ -19,9 +19,9 @@ def events(frames: list[EventFrame]) -> list[bytes]:
     return [event for f in frames for event in unpack(f.count, f.lengths, f.payload)]
 
 
-def closed_for(*ids: int) -> Gateway:
+def closed_for(*ids: int) -> GatewayState:
     """Closed for each id in turn, with one event held under it, named after it."""
-    gateway = Gateway()
+    gateway = GatewayState()
     for n in ids:
         gateway.mark(n)
         assert gateway.close(n)
@@ -31,14 +31,14 @@ def closed_for(*ids: int) -> Gateway:
 
 def test_an_open_gateway_holds_nothing() -> None:
     """C2.1."""
-    gateway = Gateway()
+    gateway = GatewayState()
     assert not gateway.hold(frame(b"a"))
     assert gateway.held_events == 0
 
 
 def test_a_marked_gateway_closes() -> None:
     """C2.2; R6."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(200)
     assert gateway.close(200)
     assert gateway.closed == (200,)
@@ -46,14 +46,14 @@ def test_a_marked_gateway_closes() -> None:
 
 def test_an_unmarked_gateway_does_not_close() -> None:
     """C2.3; section 6: closing an unmarked id returns false and changes nothing."""
-    gateway = Gateway()
+    gateway = GatewayState()
     assert not gateway.close(123)
     assert gateway.closed == ()
 
 
 def test_a_gateway_marked_for_another_checkpoint_does_not_close() -> None:
     """C2.4."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(100)
     assert not gateway.close(123)
     assert not gateway.hold(frame(b"a"))
@@ -61,7 +61,7 @@ def test_a_gateway_marked_for_another_checkpoint_does_not_close() -> None:
 
 def test_a_mark_alone_holds_nothing() -> None:
     """R6: the gateway closes at the cut, not at the trigger."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(1)
     assert not gateway.hold(frame(b"a"))
 
@@ -129,7 +129,7 @@ def test_opening_an_id_that_is_no_longer_marked_is_a_no_op() -> None:
 
 def test_a_mark_that_was_opened_before_the_cut_cannot_be_closed() -> None:
     """R46: a future completed after its checkpoint was aborted closes nothing."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(1)
     gateway.open(1)
     assert not gateway.close(1)
@@ -145,7 +145,7 @@ def test_opening_an_id_never_marked_is_an_error() -> None:
 @pytest.mark.parametrize("again", [5, 4, -1])
 def test_marks_only_rise(again: int) -> None:
     """R7: a repeated or lower id is an illegal state; there is no batch id -1 here."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(5)
     with pytest.raises(AssertionError, match="only rise"):
         gateway.mark(again)
@@ -153,7 +153,7 @@ def test_marks_only_rise(again: int) -> None:
 
 def test_closing_out_of_order_keeps_the_order_of_ids() -> None:
     """R8: several checkpoints may be closed at once; the cut of an older one may come later."""
-    gateway = Gateway()
+    gateway = GatewayState()
     gateway.mark(1)
     gateway.mark(2)
     gateway.close(2)
@@ -188,9 +188,9 @@ def test_joined_frames_stay_within_the_bytes_of_a_frame() -> None:
     assert [f.count for f in joined] == [2, 1]
 
 
-def one_by_one(count: int, size: int = 100) -> tuple[Gateway, list[bytes]]:
+def one_by_one(count: int, size: int = 100) -> tuple[GatewayState, list[bytes]]:
     """A closed gateway that was given so many events, each in a frame of its own."""
-    gateway, sent = Gateway(), [n.to_bytes(4, "little") * (size // 4) for n in range(count)]
+    gateway, sent = GatewayState(), [n.to_bytes(4, "little") * (size // 4) for n in range(count)]
     gateway.mark(1)
     gateway.close(1)
     for n, event in enumerate(sent):
@@ -204,7 +204,7 @@ def test_events_held_one_by_one_take_little_more_than_themselves() -> None:
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
-        gateway = Gateway()
+        gateway = GatewayState()
         gateway.mark(1)
         gateway.close(1)
         for n in range(50_000):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from penstock.coordinator.protocol.gateway import Gateway, merged
+from penstock.coordinator.protocol.gateway import GatewayState, merged
 from penstock.schemas.events import EventFrame
 from penstock.schemas.frames import pack, unpack
 from tests.machines import explore
@@ -62,7 +62,7 @@ class Timeline:
 class GatewayMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.gateway, self.line = Gateway(), Timeline()
+        self.gateway, self.line = GatewayState(), Timeline()
         self.sent = 0
         self.appended: list[int] = []
 
