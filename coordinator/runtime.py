@@ -217,17 +217,17 @@ class CoordinatorRuntime:
     def _take(self, item: Item) -> None:
         item() if callable(item) else self._feed(item)
 
-    def _feed(self, event: inputs.Input) -> None:
-        """Hands one input to the core and performs what it decides; then what user code raised meanwhile."""
-        if isinstance(event, inputs.AckRead):
-            event = self._epoch_filter.without(event, self._core.job.history.epoch)
-        self._decide(event)
+    def _feed(self, input: inputs.Input) -> None:
+        """Feed one input to the core and perform its effects; then feed what user code raised meanwhile."""
+        if isinstance(input, inputs.AckRead):
+            input = self._epoch_filter.without(input, self._core.job.history.epoch)
+        self._decide(input)
         while self._raised and self._outcome is None:
             self._decide(self._raised.popleft())
 
-    def _decide(self, event: inputs.Input) -> None:
+    def _decide(self, input: inputs.Input) -> None:
         """Let the core decide on one input, and perform and let go of each effect. Some nest the next decision."""
-        decided = self._core.handle(event, time.monotonic())
+        decided = self._core.handle(input, time.monotonic())
         if self.settings.batches and (epoch := self._core.job.epoch) is not None:
             self._mailbox.note_held(epoch.held_bytes)  # first: who is told of a decision may send at once
         decided.reverse()

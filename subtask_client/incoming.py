@@ -1,4 +1,4 @@
-"""What a subtask reads: its events partition and, where it has inputs, a data partition for each of them.
+"""What a subtask reads: its events partition, and a data partition for each upstream.
 
 Two readers: an event, a marker, a Reset waits behind no backlog of records.
 """
@@ -25,9 +25,9 @@ CACHE_BYTES_MAX = 16 * 1024 * 1024
 RECORD_COST_BYTES = 512
 """What a record takes in memory beside its value, about."""
 EVENTS_LOOK_S = 0.02
-"""So often the events are looked at while nothing comes of the inputs."""
+"""So often the events are looked at while no upstream sends."""
 DATA_RECORDS_MAX = 64
-"""So many records a poll gives at most where there are inputs: their frames may be large."""
+"""So many records a poll gives at most where there are upstreams: their frames may be large."""
 _EVENTS_RECORDS = get_args(events.EventsRecord)
 _DATA_RECORDS = get_args(data.DataRecord)
 
@@ -55,21 +55,21 @@ class Incoming:
         self,
         transport: Transport,
         partition: Partition,
-        inputs: Mapping[str, Partition],
+        upstreams: Mapping[str, Partition],
         log: logging.LoggerAdapter[Any],
         patiently: Callable[[Callable[[], Any]], Any],
         cache_bytes_max: int = CACHE_BYTES_MAX,
     ) -> None:
-        self._transport, self._partition, self._inputs = transport, partition, dict(inputs)
-        self._upstreams = {at: upstream for upstream, at in inputs.items()}
+        self._transport, self._partition, self._data_partitions = transport, partition, dict(upstreams)
+        self._upstream_of = {at: upstream for upstream, at in upstreams.items()}
         self._patiently = patiently
         self._warnings = WarningLimit(log, "records that are kept out")
         self._reader: Reader | None = None
         self._data_reader: Reader | None = None
-        """None without inputs."""
+        """None without upstreams."""
         self._events: deque[LogRecord] = deque()
         self._fetched: deque[LogRecord] = deque()
-        """Of the inputs."""
+        """Of the upstreams."""
         self._paused: set[str] = set()
         self._caches: dict[str, _Cache] = {}
         self._cache_room = cache_bytes_max
@@ -112,7 +112,7 @@ class Incoming:
                 return
 
     def _lost(self, error: PositionUnavailable) -> on.PositionLost | on.DataLost | None:
-        if error.partition is not None and (upstream := self._upstreams.get(Partition(*error.partition))) is not None:
+        if error.partition is not None and (upstream := self._upstream_of.get(Partition(*error.partition))) is not None:
             return self._data_lost(upstream, str(error))
         there = self._held_by(self._partition)
         return None if there is None else on.PositionLost(there.begin, there.end, str(error))
@@ -126,11 +126,11 @@ class Incoming:
         return found
 
     def lacking(self, upstream: str, begin: int, end: int) -> on.DataLost | None:
-        """What to tell where that input's partition does not hold all of [begin, end).
+        """What to tell where that upstream's partition does not hold all of [begin, end).
 
         Asked before the first read: the log would say so late, and never of a position above its end.
         """
-        partition = self._inputs[upstream]
+        partition = self._data_partitions[upstream]
         there = self._held_by(partition)
         if there is None or there.begin <= begin <= end <= there.end:
             return None
@@ -143,7 +143,7 @@ class Incoming:
     def take(self) -> tuple[on.Input, LogRecord]:
         """The next record as the core is told of it, and as it was fetched; events first."""
         record = (self._events or self._fetched).popleft()
-        upstream = self._upstreams.get(record.partition)
+        upstream = self._upstream_of.get(record.partition)
         try:
             decoded = decode(record.value)
             if not isinstance(decoded, _EVENTS_RECORDS if upstream is None else _DATA_RECORDS):
@@ -166,21 +166,21 @@ class Incoming:
             self._reader.seek(self._partition, offset)
             return
         self._reader = self._patiently(lambda: self._transport.reader({self._partition: offset}))
-        if self._inputs and self._reader is not None:
+        if self._data_partitions and self._reader is not None:
             self._data_reader = self._patiently(self._open_data)
 
     def _open_data(self) -> Reader:
-        reader = self._transport.reader(dict.fromkeys(self._upstreams, 0))
-        for partition in self._upstreams:
+        reader = self._transport.reader(dict.fromkeys(self._upstream_of, 0))
+        for partition in self._upstream_of:
             reader.pause(partition)
-        self._paused = set(self._inputs)
+        self._paused = set(self._data_partitions)
         return reader
 
     def seek_data(self, upstream: str, offset: int) -> None:
-        """In the data partition of that input; reading there goes on."""
+        """In the data partition of that upstream; reading there goes on."""
         if self._data_reader is None:  # given up: this instance is to leave
             return
-        partition = self._inputs[upstream]
+        partition = self._data_partitions[upstream]
         cache = self._uncached(upstream)
         kept = cache.records if cache.records and cache.records[0].offset == offset else []
         paused = upstream in self._paused
@@ -194,8 +194,8 @@ class Incoming:
         if self._data_reader is None:
             return
         self._paused.add(upstream)
-        self._forget(self._inputs[upstream])
-        self._data_reader.pause(self._inputs[upstream])
+        self._forget(self._data_partitions[upstream])
+        self._data_reader.pause(self._data_partitions[upstream])
 
     def _forget(self, partition: Partition) -> None:
         if any(record.partition == partition for record in self._fetched):

@@ -272,19 +272,19 @@ class SubtaskRuntime:
 
     # ---- feeding the core, performing its effects
 
-    def _drive(self, event: on.Input) -> None:
-        """Feeds one input, and then whatever the user calls among its effects ended as."""
-        pending: on.Input | None = event
+    def _drive(self, input: on.Input) -> None:
+        """Feed one input, then the input that each user call among its effects ends with."""
+        pending: on.Input | None = input
         while pending is not None:
             with self._core_lock:
                 effects = self.core.handle(pending)
                 self._steps.done = 0  # in the same moment as the core counts those events
             pending = self._perform(pending, effects)
 
-    def _perform(self, event: on.Input, effects: Iterable[Effect]) -> on.Input | None:
+    def _perform(self, input: on.Input, effects: Iterable[Effect]) -> on.Input | None:
         tracing = self._trace.isEnabledFor(10)
         if tracing:
-            self._trace.told(event)
+            self._trace.told(input)
         pending: on.Input | None = None
         for effect in effects:
             assert pending is None, "something follows a user call"
@@ -313,7 +313,8 @@ class SubtaskRuntime:
                 case do.PauseData(upstream=upstream):
                     self._incoming.pause_data(upstream)
                 case do.EndInputs():
-                    pending = self._call("end_inputs", "ending its inputs", self._host.end_inputs, on.InputsEnded())
+                    ended = on.EndInputsReturned()
+                    pending = self._call("end_inputs", "ending its inputs", self._host.end_inputs, ended)
                 case do.OpenUser(start=start):
                     step = "opening" if start.checkpoint_id < 0 else f"restoring checkpoint {start.checkpoint_id}"
                     pending = self._call("open or restore_state", step, partial(self._open, start), on.Opened())

@@ -41,21 +41,21 @@ class Trace(logging.LoggerAdapter[Any]):
         where = f"job={core.config.job} operator={subtask.operator} subtask={subtask.index} attempt={attempt}"
         return f"{where} checkpoint={checkpoint} {msg}", kwargs
 
-    def told(self, event: on.Input) -> None:
-        self.debug("< %s", _input_line(event))
+    def told(self, input: on.Input) -> None:
+        self.debug("< %s", _input_line(input))
 
     def asked(self, effect: do.Effect) -> None:
         self.debug("> %s", _effect_line(effect))
 
 
-def _input_line(event: on.Input) -> str:
-    match event:
+def _input_line(input: on.Input) -> str:
+    match input:
         case on.RecordRead(offset=offset, record=record):
             return f"{type(record).__name__}@{offset}{_numbers(record)}"
         case on.DataRead(upstream=upstream, offset=offset, record=record):
             return f"{type(record).__name__} of {record.sender.subtask_id}@{upstream}:{offset}{_numbers(record)}"
         case _:
-            return f"{type(event).__name__}{_numbers(event)}"
+            return f"{type(input).__name__}{_numbers(input)}"
 
 
 def _effect_line(effect: do.Effect) -> str:

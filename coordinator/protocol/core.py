@@ -114,8 +114,8 @@ class CoordinatorCore:
         budget, clock = RestartBudget(settings.restart), LogClock(settings.heartbeat_interval)
         self.job = JobState(settings, instance, budget, clock, record_limits(settings, record_bytes_max), versions)
 
-    def handle(self, event: Input, now: float) -> list[Effect]:
-        """What to do about ``event`` at monotonic second ``now``.
+    def handle(self, input: Input, now: float) -> list[Effect]:
+        """What to do about ``input`` at monotonic second ``now``.
 
         Raises JobRefused (from ``Begin`` only): the job may not start like this, and nothing was changed.
         """
@@ -124,12 +124,12 @@ class CoordinatorCore:
             return []
         job.now, job.out = now, []
         if (committing := job.committing) is not None:
-            assert isinstance(event, Committed), f"{event} while a commit is under way"
+            assert isinstance(input, Committed), f"{input} while a commit is under way"
             job.committing = None
             job.history.apply(committing.records)
-            _go_on(job, committing.then, event)
+            _go_on(job, committing.then, input)
         else:
-            _dispatch(job, event)
+            _dispatch(job, input)
         while job.committing is None and job.rereading is None and _advance(job):
             pass
         effects, job.out = job.out, []
@@ -145,55 +145,55 @@ class CoordinatorCore:
         return _deadline(self.job)
 
 
-def _dispatch(job: JobState, event: Input) -> None:
-    match event:
+def _dispatch(job: JobState, input: Input) -> None:
+    match input:
         case Begin():
-            recovery.begin(job, event)
+            recovery.begin(job, input)
         case Redistributed():
-            recovery.redistributed(job, event)
+            recovery.redistributed(job, input)
         case AckRead():
-            _read(job, event)
+            _read(job, input)
         case Reread() | RereadEnd():
-            _take_reread(job, event)
+            _take_reread(job, input)
         case Sent():
-            sending.send(job, event.stream, event.events)
+            sending.send(job, input.stream, input.events)
         case CoordinatorRaised():
-            if job.epoch is not None and event.epoch == job.epoch.number:
-                cause = f"coordinator of {event.operator} raised in {event.callback}: {event.error}"
-                if event.final:
+            if job.epoch is not None and input.epoch == job.epoch.number:
+                cause = f"coordinator of {input.operator} raised in {input.callback}: {input.error}"
+                if input.final:
                     job.due_end = job.due_end or (Ending.FAILED, cause)
                 else:
                     job.due_failover = cause
         case AppendFailed():
-            if event.epoch == job.history.epoch:  # a writer of an earlier epoch has been replaced
+            if input.epoch == job.history.epoch:  # a writer of an earlier epoch has been replaced
                 job.emit(ReplaceWriter())
                 if job.epoch is not None:
-                    job.due_failover = f"the broker did not take a record: {event.error}"
+                    job.due_failover = f"the broker did not take a record: {input.error}"
                 else:
                     failover.wait_again(job)
         case HeartbeatLost():
             job.heartbeat.written_at = None
         case EndsSeen():
-            batches.ends_seen(job, event)
+            batches.ends_seen(job, input)
         case RequestAnswered():
-            commands.request_answered(job, event)
+            commands.request_answered(job, input)
         case WorkLeft():
-            job_end.work_left(job, event)
+            job_end.work_left(job, input)
         case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
             if job.epoch is not None:
-                _dispatch_in_epoch(job, event)
+                _dispatch_in_epoch(job, input)
         case Tick():
             pass
         case Committed():
             raise AssertionError("Committed, and no commit is under way")
         case _:
-            assert_never(event)
+            assert_never(input)
 
 
-def _take_reread(job: JobState, event: Reread | RereadEnd) -> None:
-    match job.rereading, event:
+def _take_reread(job: JobState, input: Reread | RereadEnd) -> None:
+    match job.rereading, input:
         case None, Reread():
-            recovery.reread(job, event)
+            recovery.reread(job, input)
         case None, RereadEnd():
             recovery.caught_up(job)
         case HandingOver() as under_way, Reread(offset=offset, record=record):
@@ -207,23 +207,23 @@ def _take_reread(job: JobState, event: Reread | RereadEnd) -> None:
 
 
 def _dispatch_in_epoch(
-    job: JobState, event: StateCompleted | StateFailed | StateStored | StateNotStored | AttemptRejected
+    job: JobState, input: StateCompleted | StateFailed | StateStored | StateNotStored | AttemptRejected
 ) -> None:
-    match event:
+    match input:
         case StateCompleted():
-            checkpoints.cut(job, event)
+            checkpoints.cut(job, input)
         case StateFailed():
-            checkpoints.cut_failed(job, event)
+            checkpoints.cut_failed(job, input)
         case StateStored():
-            checkpoints.state_stored(job, event)
+            checkpoints.state_stored(job, input)
         case StateNotStored():
-            checkpoints.state_not_stored(job, event)
+            checkpoints.state_not_stored(job, input)
         case AttemptRejected():
-            attempt = job.current.slots[event.subtask].attempt
-            if attempt is not None and (attempt.id, job.current.number) == (event.attempt, event.epoch):
-                failover.fail_attempt(job, event.subtask, event.cause)
+            attempt = job.current.slots[input.subtask].attempt
+            if attempt is not None and (attempt.id, job.current.number) == (input.attempt, input.epoch):
+                failover.fail_attempt(job, input.subtask, input.cause)
         case _:
-            assert_never(event)
+            assert_never(input)
 
 
 def _go_on(job: JobState, then: AfterCommit, committed: Committed) -> None:

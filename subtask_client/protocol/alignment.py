@@ -1,6 +1,6 @@
 """When a subtask takes its snapshot: once every channel has delivered the checkpoint, or once one has (section 9).
 
-The events partition is one channel (its marker), every sender of an input another (its barrier); the end of a sender
+The events partition is one channel (its marker), every sender of an upstream another (its barrier); the end of a sender
 counts as its barrier for every checkpoint.
 
 * *Aligned*: a channel that has delivered is blocked. Its records are skipped, the lowest skipped offset is remembered,
@@ -10,7 +10,7 @@ counts as its barrier for every checkpoint.
   channel belongs to the checkpoint as a range; the ack follows when all have delivered.
 * A delivery of a newer checkpoint on a channel that has not delivered an older one gives that one up.
 
-A subtask without inputs has one channel: then both are the same, and nothing is ever blocked.
+A subtask without upstreams has one channel: then both are the same, and nothing is ever blocked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...schemas.events import TriggerCheckpoint
 from ...schemas.state import Segment, Sender
 from . import checkpoint_acks
 from . import effects as do
-from .channels import Channel, Inputs
+from .channels import Channel, Channels
 from .instance import Instance
 from .reading import Dropped
 from .running import Running
@@ -114,16 +114,16 @@ def _delivered(core: Instance, running: Running, who: Who, n: int, offset: int, 
 
 def _pause_if_blocked(core: Instance, running: Running, upstream: str) -> None:
     """All that could come on that partition would be skipped."""
-    alignment, inputs = running.alignment, running.inputs
-    if alignment is None or upstream in inputs.paused:
+    alignment, channels = running.alignment, running.channels
+    if alignment is None or upstream in channels.paused:
         return
-    if all(c.ended or c.sender in alignment.delivered for c in inputs.of(upstream)):
-        inputs.paused.add(upstream)
+    if all(c.ended or c.sender in alignment.delivered for c in channels.of(upstream)):
+        channels.paused.add(upstream)
         core.emit(do.PauseData(upstream))
 
 
 def _required(running: Running) -> set[Who]:
-    return {None, *running.inputs.open}  # mutant: finished-sender-waited-for
+    return {None, *running.channels.open}  # mutant: finished-sender-waited-for
 
 
 def _give_up_older(core: Instance, running: Running, who: Who, n: int) -> None:
@@ -177,35 +177,35 @@ def unblock(core: Instance, running: Running) -> None:
     if alignment.skipped_events is not None:
         core.position = alignment.skipped_events
         core.emit(do.Seek(core.position))
-    inputs = running.inputs
+    channels = running.channels
     for upstream, offset in alignment.skipped.items():
-        inputs.positions[upstream] = offset  # mutant: never-goes-back
-    inputs.paused.update(alignment.skipped)
-    _resume(core, inputs)
+        channels.positions[upstream] = offset  # mutant: never-goes-back
+    channels.paused.update(alignment.skipped)
+    _resume(core, channels)
 
 
 def _stay_blocked(core: Instance, running: Running, alignment: Alignment) -> None:
     """Behind the snapshot of a stopping savepoint nothing is handled."""
     running.alignment = None
-    inputs = running.inputs
-    inputs.positions.update(alignment.skipped)
-    inputs.paused.update(inputs.upstreams)
-    core.emit(*map(do.PauseData, inputs.upstreams))
+    channels = running.channels
+    channels.positions.update(alignment.skipped)
+    channels.paused.update(channels.upstreams)
+    core.emit(*map(do.PauseData, channels.upstreams))
 
 
 def go_on_behind_stop(core: Instance, running: Running) -> None:
-    """That savepoint has been aborted: right behind its marker, and where the inputs stood, the work goes on."""
+    """Continue behind the marker of an aborted stopping savepoint, and where each upstream had been read to."""
     assert running.stopping is not None
     core.position, running.stopping = running.stopping[1] + 1, None  # mutant: aborted-stop-skips
     core.emit(do.Seek(core.position))
-    _resume(core, running.inputs)  # mutant: aborted-stop-leaves-inputs-paused
+    _resume(core, running.channels)  # mutant: aborted-stop-leaves-inputs-paused
 
 
-def _resume(core: Instance, inputs: Inputs) -> None:
+def _resume(core: Instance, channels: Channels) -> None:
     """Reads on wherever something is still to come."""
-    resumed = [u for u in sorted(inputs.paused) if any(not channel.ended for channel in inputs.of(u))]
-    inputs.paused.clear()
-    core.emit(*(do.SeekData(upstream, inputs.positions[upstream]) for upstream in resumed))
+    resumed = [u for u in sorted(channels.paused) if any(not channel.ended for channel in channels.of(u))]
+    channels.paused.clear()
+    core.emit(*(do.SeekData(upstream, channels.positions[upstream]) for upstream in resumed))
 
 
 def _cut(core: Instance, running: Running, n: int, event_position: int, missing: set[Who], *, savepoint: bool) -> None:
@@ -221,7 +221,7 @@ def _cut(core: Instance, running: Running, n: int, event_position: int, missing:
         handled_through=reading.handled_through,
         finished=core.finished and running.settled,  # mutant: ends-untold
         inputs_ended=running.told_ended,  # mutant: ended-is-told
-        data_positions=running.inputs.named(),
+        data_positions=running.channels.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)
     core.emit(running.begin_call(do.TakeSnapshot(n)))

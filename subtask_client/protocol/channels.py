@@ -1,9 +1,9 @@
-"""What the senders of a subtask's inputs have to say, as one Start reads it (protocol, section 9).
+"""Channels: which records of an upstream's subtasks count under one Start (protocol, section 9).
 
-Each input is one partition of a data topic, and each sender a channel in it. A channel has a position: older ranges,
-then an open one. In a range the frames of the attempt and generation that it names count, and nothing but frames and
-the end; behind its open position those of the own generation. What lies below, between, or of another generation is
-somebody's past.
+An *upstream* is an operator that feeds this one. Its records come through one partition of a data topic, in which each
+of its subtasks, a *sender*, has a channel. A channel has a position: older ranges, then an open one. In a range the
+frames of the attempt and generation that it names count, and nothing but frames and the end; after the open position
+those of the own generation. Records below, between, or of another generation belong to earlier attempts.
 """
 
 from __future__ import annotations
@@ -98,45 +98,45 @@ class Channel:
         )
 
 
-class Inputs:
-    """The channels of all inputs, and how far each data partition has been read."""
+class Channels:
+    """Every channel into a subtask, and how far each data partition has been read."""
 
     def __init__(self, start: Start, senders: Sequence[SubtaskId]) -> None:
         named = {position.channel: position for position in start.data_positions}
-        self.channels = {s: Channel(s, named[str(s)], start.full_generation) for s in senders}
+        self.by_sender = {s: Channel(s, named[str(s)], start.full_generation) for s in senders}
         self.positions: dict[str, int] = {}
         """By upstream operator: the next offset of its data partition to be read."""
         self.paused: set[str] = set()
         """Upstream operators whose partition is not read at the moment."""
-        self.told_ended = bool(self.channels) and self.ended and start.inputs_ended
-        """The state that this Start restores has been told so, and no input has come since then ◆."""
+        self.told_ended = bool(self.by_sender) and self.ended and start.inputs_ended
+        """The state that this Start restores has been told so, and no upstream has been added since ◆."""
         for upstream in self.upstreams:
             self.positions[upstream] = min((c.next_position for c in self.of(upstream) if not c.ended), default=0)
 
     @property
     def upstreams(self) -> list[str]:
-        return list(dict.fromkeys(sender.operator for sender in self.channels))
+        return list(dict.fromkeys(sender.operator for sender in self.by_sender))
 
     def of(self, upstream: str) -> list[Channel]:
-        return [channel for sender, channel in self.channels.items() if sender.operator == upstream]
+        return [channel for sender, channel in self.by_sender.items() if sender.operator == upstream]
 
     @property
     def open(self) -> set[SubtaskId]:
         """Senders that have not ended."""
-        return {sender for sender, channel in self.channels.items() if not channel.ended}
+        return {sender for sender, channel in self.by_sender.items() if not channel.ended}
 
     @property
     def ended(self) -> bool:
         """Every sender has; also where there is none."""
-        return all(channel.ended for channel in self.channels.values())
+        return all(channel.ended for channel in self.by_sender.values())
 
     def channel_of(self, upstream: str, record: DataRecord) -> Channel | None:
         sender = record.sender.subtask_id
-        return self.channels.get(sender) if sender.operator == upstream else None
+        return self.by_sender.get(sender) if sender.operator == upstream else None
 
     def named(self) -> tuple[ChannelPosition, ...]:
         # mutant: one-position-for-all-channels, names-the-neighbours-position
-        return tuple(channel.named() for channel in self.channels.values())
+        return tuple(channel.named() for channel in self.by_sender.values())
 
 
 def closed(named: ChannelPosition, end: int, by: Sender, *, ended: bool) -> ChannelPosition:

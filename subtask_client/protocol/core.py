@@ -77,7 +77,7 @@ class SubtaskCore(Instance):
         return running.alignment.id if running is not None and running.alignment is not None else None
 
     def skips(self, upstream: str) -> bool:
-        """Whether an alignment has skipped a record of that input, which it will seek back to."""
+        """Whether an alignment has skipped a record of that upstream, which it will seek back to."""
         alignment = None if self.running is None else self.running.alignment
         return alignment is not None and upstream in alignment.skipped
 
@@ -118,12 +118,12 @@ class SubtaskCore(Instance):
 
     # ---- the state machine
 
-    def handle(self, event: on.Input) -> list[Effect]:
-        """Return what to do about ``event``: all that was emitted, in order."""
+    def handle(self, input: on.Input) -> list[Effect]:
+        """Return what to do about ``input``: all that was emitted, in order."""
         if self.phase is Phase.LEFT:
             return []
         self.out = []
-        self._dispatch(event)
+        self._dispatch(input)
         running = self.running
         if running is not None and running.call is None:
             records.follow_up(self, running)
@@ -133,29 +133,29 @@ class SubtaskCore(Instance):
         effects, self.out = self.out, []
         return effects
 
-    def _dispatch(self, event: on.Input) -> None:
-        match event:
+    def _dispatch(self, input: on.Input) -> None:
+        match input:
             case on.RecordRead(offset=offset, record=record):
                 self._on_record(offset, record)
             case on.EventsHandled():
                 self._on_events_handled()
             case on.DataRead():
-                records.read(self, self.running, event)
+                records.read(self, self.running, input)
             case on.RecordsHandled():
                 records.handled(self.attempt_running())
             case on.DataUnreadable():
                 self.drop(Dropped.UNREADABLE)
             case on.DataLost():
-                lost_positions.data_lost(self, event)
+                lost_positions.data_lost(self, input)
             case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
                 if self.running is not None:
                     alignment.overdue(self, self.running, checkpoint_id)
-            case on.InputsEnded():
-                ending.inputs_ended(self, self.attempt_running())
+            case on.EndInputsReturned():
+                ending.end_inputs_returned(self, self.attempt_running())
             case on.TurnEnded(dry=dry):
                 self._on_turn_ended(dry)
             case on.HeartbeatDue():
-                self._on_heartbeat_due(event)
+                self._on_heartbeat_due(input)
             case on.HeartbeatSettled():
                 self.heartbeat_in_flight = False
             case on.InstanceStarted():
@@ -169,11 +169,11 @@ class SubtaskCore(Instance):
             case on.RecordUnreadable(offset=offset):
                 self._on_unreadable(offset)
             case on.PositionLost():
-                lost_positions.events_lost(self, event)
+                lost_positions.events_lost(self, input)
             case on.Opened():
                 self.attempt_running().end_call(do.OpenUser)
             case on.SnapshotReturned():
-                checkpoint_acks.snapshot_returned(self, self.attempt_running(), event)
+                checkpoint_acks.snapshot_returned(self, self.attempt_running(), input)
             case on.Notified(checkpoint_id=checkpoint_id):
                 checkpoint_notifications.told(self, self.attempt_running(), checkpoint_id)
             case on.WorkEnded():
@@ -183,9 +183,9 @@ class SubtaskCore(Instance):
             case on.UserFailed(cause=cause):
                 self.fail(cause)
             case on.StateStored():
-                checkpoint_acks.state_stored(self, self.running, event)
+                checkpoint_acks.state_stored(self, self.running, input)
             case on.StateRefused():
-                checkpoint_acks.state_refused(self, self.running, event)
+                checkpoint_acks.state_refused(self, self.running, input)
             case on.WriterFailed(cause=cause):
                 if self.running is not None:
                     self.fail(cause, behind_hole=True)
@@ -194,7 +194,7 @@ class SubtaskCore(Instance):
             case on.LeaveRequested(reason=reason):
                 self.leave(Departure.STOPPED, reason)
             case _:
-                assert_never(event)
+                assert_never(input)
 
     # ---- records
 

@@ -68,7 +68,7 @@ class HandleEvents:
 
 @dataclass(frozen=True, slots=True)
 class HandleRecords:
-    """Hand these records of an input to the user's object, one by one. Ends with RecordsHandled."""
+    """Hand these records of an upstream to the user's object, one by one. Ends with RecordsHandled."""
 
     sender: SubtaskId
     records: list[bytes]
@@ -77,7 +77,7 @@ class HandleRecords:
 
 @dataclass(frozen=True, slots=True)
 class EndInputs:
-    """Tell the user's object that every input has ended; it may emit. Ends with InputsEnded."""
+    """Call the user's ``end_inputs``: every upstream has ended. It may emit. Ends with EndInputsReturned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class WriteData:
 
 @dataclass(frozen=True, slots=True)
 class SeekData:
-    """Read the data partition of an input from this offset; drop what was fetched before."""
+    """Read the data partition of an upstream from this offset; drop what was fetched before."""
 
     upstream: str
     offset: int
@@ -101,7 +101,7 @@ class SeekData:
 
 @dataclass(frozen=True, slots=True)
 class PauseData:
-    """Read the data partition of an input no further, until SeekData says where to go on."""
+    """Read the data partition of an upstream no further, until SeekData says where to go on."""
 
     upstream: str
 

@@ -1,6 +1,6 @@
 """How a subtask ends: its work, then its attempt, then its instance (protocol, section 8).
 
-The end of the work (``poll`` said Finished, or every input has ended and the user has been told) ends the attempt: no
+The end of the work (``poll`` said Finished, or ``end_inputs`` has returned) ends the attempt: no
 event is handled any more, receivers are told, the coordinator is. The instance stays for a checkpoint that contains
 this. Who emits nothing may be the second half of a two-phase commit: it says that a snapshot is its last only when the
 user has been told of an earlier one with the same contents. So whoever dies before that notice is started again, and
@@ -22,7 +22,7 @@ def work_ended(core: Instance, running: Running) -> None:
     follow_up(core, running)
 
 
-def inputs_ended(core: Instance, running: Running) -> None:
+def end_inputs_returned(core: Instance, running: Running) -> None:
     running.end_call(do.EndInputs)
     work_ended(core, running)
 

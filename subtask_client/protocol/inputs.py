@@ -1,5 +1,7 @@
 """Everything that can happen to a subtask's core; the closed union :data:`Input`.
 
+An *input* is such a value and nothing else; an operator that feeds this one is an *upstream*.
+
 Inputs marked *ends X* are the ways in which the effect X ends: of a user call exactly one of them is fed before any
 record is.
 """
@@ -67,7 +69,7 @@ class PositionLost:
 
 @dataclass(frozen=True, slots=True)
 class DataRead:
-    """The next record of an input's data partition."""
+    """The next record of an upstream's data partition."""
 
     upstream: str
     offset: int
@@ -76,7 +78,7 @@ class DataRead:
 
 @dataclass(frozen=True, slots=True)
 class DataUnreadable:
-    """The next record of an input's data partition, which no published schema explains."""
+    """The next record of an upstream's data partition, which no published schema explains."""
 
     upstream: str
     offset: int
@@ -84,7 +86,7 @@ class DataUnreadable:
 
 @dataclass(frozen=True, slots=True)
 class DataLost:
-    """An input's data partition lacks records that are wanted of it."""
+    """An upstream's data partition lacks records that are wanted of it."""
 
     upstream: str
     events_end: int
@@ -105,7 +107,7 @@ class RecordsHandled:
 
 
 @dataclass(frozen=True, slots=True)
-class InputsEnded:
+class EndInputsReturned:
     """Ends EndInputs."""
 
 
@@ -231,7 +233,7 @@ Input = (
     | Opened
     | EventsHandled
     | RecordsHandled
-    | InputsEnded
+    | EndInputsReturned
     | SnapshotReturned
     | Notified
     | WorkEnded

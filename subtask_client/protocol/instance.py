@@ -116,7 +116,7 @@ class Instance:
         if running is None:
             return
         self.former = running.sender
-        self.emit(*map(do.PauseData, running.inputs.upstreams))
+        self.emit(*map(do.PauseData, running.channels.upstreams))
         self.emit(*map(do.DropState, running.checkpoints.locations), do.CloseUser())
 
     # ---- small things

@@ -54,7 +54,7 @@ def _check_running(core: SubtaskCore, running: Running) -> None:
     if aligning is not None:
         assert aligning.id > checkpoints.begun, "aligns for a checkpoint that it has begun"
         assert aligning.delivered, "aligns although nobody has delivered"
-        assert not aligning.delivered >= {None, *running.inputs.open}, "everybody has delivered, and no snapshot"
+        assert not aligning.delivered >= {None, *running.channels.open}, "everybody has delivered, and no snapshot"
 
 
 def _under_way(running: Running) -> int:

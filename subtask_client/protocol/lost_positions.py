@@ -36,7 +36,7 @@ def data_lost(core: Instance, lost: DataLost) -> None:
     if running is None or core.lost is not None:
         return
     core.lost = Loss(lost.cause, lost.events_end)
-    core.emit(*map(do.PauseData, running.inputs.upstreams))
+    core.emit(*map(do.PauseData, running.channels.upstreams))
 
 
 def follow_up(core: Instance) -> None:

@@ -19,24 +19,24 @@ from .running import Running
 def _begin_reading(core: Instance, running: Running) -> None:
     """The restored ranges of the events partition have been read: no snapshot ever falls into them."""
     running.reads_data = True
-    inputs = running.inputs
-    for upstream in inputs.upstreams:
-        if opened := [channel.position for channel in inputs.of(upstream) if not channel.ended]:
-            core.emit(do.SeekData(upstream, inputs.positions[upstream], max(opened)))
+    channels = running.channels
+    for upstream in channels.upstreams:
+        if opened := [channel.position for channel in channels.of(upstream) if not channel.ended]:
+            core.emit(do.SeekData(upstream, channels.positions[upstream], max(opened)))
 
 
-def read(core: Instance, running: Running | None, event: DataRead) -> None:
-    upstream, offset, record = event.upstream, event.offset, event.record
-    if running is None or not running.reads_data or upstream in running.inputs.paused:
+def read(core: Instance, running: Running | None, read: DataRead) -> None:
+    upstream, offset, record = read.upstream, read.offset, read.record
+    if running is None or not running.reads_data or upstream in running.channels.paused:
         return core.drop(Dropped.ALREADY_READ)
-    inputs = running.inputs
-    if offset < inputs.positions[upstream]:
+    channels = running.channels
+    if offset < channels.positions[upstream]:
         return core.drop(Dropped.ALREADY_READ)
     assert running.call is None, f"a record was fed during {running.call}"
-    inputs.positions[upstream] = offset + 1
+    channels.positions[upstream] = offset + 1
     if core.lost is not None:
         return core.drop(Dropped.POSITION_LOST)
-    channel = inputs.channel_of(upstream, record)
+    channel = channels.channel_of(upstream, record)
     if channel is None:
         return core.drop(Dropped.OTHER_SENDER)
     if refusal := channel.refusal(offset, record.sender):
@@ -86,11 +86,11 @@ def handled(running: Running) -> None:
 
 def follow_up(core: Instance, running: Running) -> None:
     """What has become due between two calls into user code."""
-    if running.call is not None or not running.inputs.channels or core.lost is not None:
+    if running.call is not None or not running.channels.by_sender or core.lost is not None:
         return
     if not running.reads_data and not running.reading.ranges:
         _begin_reading(core, running)
-    if running.told_ended or not running.inputs.ended or running.behind_stop:
+    if running.told_ended or not running.channels.ended or running.behind_stop:
         return
     if core.position <= running.reading.offset:
         return  # the end comes behind restored ranges and the own Start, in one step with what is emitted here ◆

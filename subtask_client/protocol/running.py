@@ -7,7 +7,7 @@ from ...schemas.data import RecordFrame
 from ...schemas.events import Start
 from ...schemas.state import Sender
 from . import effects as do
-from .channels import Channel, Inputs
+from .channels import Channel, Channels
 from .config import CoreConfig
 from .inputs import HeartbeatDue
 from .outbox import Outbox
@@ -32,7 +32,7 @@ class Running:
             events_max=config.frame_events_max,
             bytes_max=config.frame_bytes_max,
         )
-        self.inputs = Inputs(start, config.senders)
+        self.channels = Channels(start, config.senders)
         self.outputs = Outputs(
             self.sender, config.receivers, records_max=config.frame_events_max, bytes_max=config.frame_bytes_max
         )
@@ -42,8 +42,8 @@ class Running:
         """Records being handled: their channel and offset; None unless ``call`` is HandleRecords."""
         self.reads_data = False
         """Data partitions are read once the restored ranges of the events partition have been."""
-        self.told_ended = self.inputs.told_ended  # mutant: inputs-end-again
-        """The user's object, or the one whose state it begins with, has been told that every input has ended."""
+        self.told_ended = self.channels.told_ended  # mutant: inputs-end-again
+        """The user's object, or the one whose state it begins with, has been told that every upstream has ended."""
         self.call: do.UserCall | None = None
         """The user call under way; None between calls. No record is read during one."""
         self.handling: tuple[SequenceKey, int] | None = None

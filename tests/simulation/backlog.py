@@ -48,7 +48,7 @@ class Stalls:
         for upstream in self._instance.data:
             if self.on(upstream):
                 continue
-            if any(channel.ranges for channel in running.inputs.of(upstream)):
+            if any(channel.ranges for channel in running.channels.of(upstream)):
                 acts.append(Fault(_STALL_IN_RANGE, self.begin, upstream, *_STALL_STEPS_IN_RANGE))
             else:
                 acts.append(Fault(_STALL, self.begin, upstream, *_STALL_STEPS))

@@ -230,7 +230,7 @@ class Checks:
         core, running = instance.core, instance.core.running
         if running is None or not running.reads_data or running.alignment or running.stopping or core.lost is not None:
             return
-        for sender in running.inputs.open:
+        for sender in running.channels.open:
             if instance.data[sender.operator].reader is None:
                 raise Violation(f"section 9: {instance} does not read what {sender} writes, and nothing blocks it")
 

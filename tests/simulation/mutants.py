@@ -406,7 +406,7 @@ MUTANTS: dict[str, Mutant] = {
     "one-position-for-all-channels": Mutant(
         "section 9: a snapshot names a position per channel, not the partition's",
         Insert(
-            "for sender, channel in self.channels.items():\n"
+            "for sender, channel in self.by_sender.items():\n"
             "    if not channel.ended and not channel.ranges:\n"
             "        channel.position = self.positions[sender.operator]"
         ),
@@ -415,7 +415,7 @@ MUTANTS: dict[str, Mutant] = {
     "names-the-neighbours-position": Mutant(
         "section 9: a snapshot names for a channel its own position",
         Put(
-            "those = [channel.named() for channel in self.channels.values()]\n"
+            "those = [channel.named() for channel in self.by_sender.values()]\n"
             "return tuple(\n"
             "    ChannelPosition(p.channel, those[at - 1].segments, p.sequence) for at, p in enumerate(those)\n"
             ")"
@@ -507,7 +507,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "finished-sender-waited-for": Mutant(
         "section 9: a finished sender counts as having delivered",
-        Put("return {None, *running.inputs.channels}"),
+        Put("return {None, *running.channels.by_sender}"),
         "pair-finite",
     ),
     "an-end-completes-nothing": Mutant(
@@ -568,7 +568,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "ended-is-told": Mutant(
         "section 9: that the inputs have ended says nothing of whether the user has been told",
-        Put("running.inputs.ended"),
+        Put("running.channels.ended"),
         "pair-brief",
     ),
     # ---- the coordinator's side

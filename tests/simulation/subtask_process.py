@@ -216,7 +216,7 @@ class SubtaskProcess:
                 self.ended += 1
                 world.checks.inputs_ended(self)
                 self.emit()
-                ended = on.InputsEnded()
+                ended = on.EndInputsReturned()
             case do.NotePosition():
                 end = world.transport.offsets([world.event_partition(self.subtask)])
                 ended = on.PositionNoted(end[world.event_partition(self.subtask)].end, world.new_nonce())

@@ -169,7 +169,7 @@ class CoreDriver:
                 self.taken += [(str(sender), record) for record in records]
                 return on.RecordsHandled()
             case do.EndInputs():
-                return on.InputsEnded()
+                return on.EndInputsReturned()
             case do.HandleEvents(events=events):
                 self.handled += events
                 return on.EventsHandled()

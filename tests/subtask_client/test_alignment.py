@@ -323,19 +323,19 @@ def test_a_finished_sender_counts_as_having_delivered(request, wire, a, b, when,
 
 def test_an_end_behind_a_barrier_is_skipped_with_everything_else_and_read_after_the_snapshot(two, wire, a, b):
     two.receive("up", a.barrier(1), a.frame(b"a1"), a.end(), b.frame(b"b1"))
-    assert two.core.running.inputs.open == {("up", 0), ("up", 1)}
+    assert two.core.running.channels.open == {("up", 0), ("up", 1)}
     two.append(wire.marker(1, 0))
     two.receive("up", b.barrier(1))
     assert two.segments(A) == [(1, OPEN_END, -1)]
     assert two.records == [b"b1", b"a1"]
-    assert two.core.running.inputs.open == {("up", 1)}
+    assert two.core.running.channels.open == {("up", 1)}
 
 
 def test_a_snapshot_that_the_last_end_completes_is_taken_before_the_user_is_told_and_says_so(two, wire, a, b):
     """Section 9: what is emitted then stands behind the barrier, and again behind a restore."""
     two.append(wire.marker(1, 0))
     two.receive("up", a.end())
-    two.user[do.EndInputs] = lambda call: two.emit("down/0", b"total") or on.InputsEnded()
+    two.user[do.EndInputs] = lambda call: two.emit("down/0", b"total") or on.EndInputsReturned()
     two.fresh().receive("up", b.end())
     assert two.names() == [
         "TakeSnapshot", "Barrier", "CheckpointAck", "EndInputs", "RecordFrame", "ChannelEnded", "Finished",

@@ -7,7 +7,7 @@ import pytest
 from penstock.schemas.events import Start
 from penstock.schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender
-from penstock.subtask_client.protocol.channels import Channel, Inputs, closed
+from penstock.subtask_client.protocol.channels import Channel, Channels, closed
 from penstock.subtask_client.protocol.reading import Dropped
 
 UP = SubtaskId("up", 0)
@@ -156,20 +156,20 @@ def test_a_partition_is_read_from_the_lowest_position_of_its_channels_that_go_on
     named = (
         wire.at("up/0", 9, Segment(4, 6, 1, 0, 30)), wire.at("up/1", 7), wire.at("up/2", None), wire.at("side/0", 3),
     )  # fmt: skip
-    inputs = Inputs(start(wire, *named), [position.sender for position in named])
-    assert inputs.positions == {"up": 4, "side": 3}
-    assert inputs.upstreams == ["up", "side"]
-    assert inputs.open == {("up", 0), ("up", 1), ("side", 0)}
+    channels = Channels(start(wire, *named), [position.sender for position in named])
+    assert channels.positions == {"up": 4, "side": 3}
+    assert channels.upstreams == ["up", "side"]
+    assert channels.open == {("up", 0), ("up", 1), ("side", 0)}
 
 
 def test_a_record_belongs_to_its_senders_channel_in_that_operators_partition_alone(wire, upstream):
-    inputs = Inputs(start(wire, wire.at("up/0"), wire.at("side/0")), [UP, SubtaskId("side", 0)])
+    channels = Channels(start(wire, wire.at("up/0"), wire.at("side/0")), [UP, SubtaskId("side", 0)])
     record = upstream("up/0").frame(b"x")
-    assert inputs.channel_of("up", record) is inputs.channels[UP]
-    assert inputs.channel_of("side", record) is None
-    assert inputs.channel_of("up", upstream("up/1").frame(b"x")) is None
+    assert channels.channel_of("up", record) is channels.by_sender[UP]
+    assert channels.channel_of("side", record) is None
+    assert channels.channel_of("up", upstream("up/1").frame(b"x")) is None
 
 
 def test_a_start_that_does_not_name_every_channel_is_refused(wire):
     with pytest.raises(KeyError):
-        Inputs(start(wire, wire.at("up/0")), [UP, SubtaskId("up", 1)])
+        Channels(start(wire, wire.at("up/0")), [UP, SubtaskId("up", 1)])

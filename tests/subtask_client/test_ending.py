@@ -132,7 +132,7 @@ def test_inputs_that_had_all_ended_before_the_subtask_existed_end_for_its_user_o
     def ends(_: do.EndInputs) -> on.Input:
         for receiver in receivers.split():
             d.emit(receiver, b"total")
-        return on.InputsEnded()
+        return on.EndInputsReturned()
 
     d.user[do.EndInputs] = ends
     d.started(checkpoint_id=4, next_checkpoint_id=5, data_positions=(wire.at(A, None),))

@@ -279,7 +279,7 @@ def test_data_partitions_are_read_only_after_the_restored_event_ranges(driver, w
 
 def test_the_inputs_end_once_behind_the_last_record_and_every_receiver_is_told(driver, a, upstream):
     d = driver(f"{A} side/0", "down/0 down/1").started()
-    d.user[do.EndInputs] = lambda call: d.emit("down/0", b"total") or on.InputsEnded()
+    d.user[do.EndInputs] = lambda call: d.emit("down/0", b"total") or on.EndInputsReturned()
     side = upstream("side/0")
     d.receive("up", a.frame(b"a1"), a.end())
     assert not d.of(do.EndInputs)
@@ -315,7 +315,7 @@ def test_an_attempt_whose_inputs_have_ended_ends_behind_its_own_start(driver, wi
 def test_what_end_inputs_emits_is_in_no_checkpoint_without_the_end(driver, wire, a):
     """Or a restore of that checkpoint would emit it again: the next marker stands right behind the own Start."""
     d = driver(A, "down/0")
-    d.user[do.EndInputs] = lambda call: d.emit("down/0", b"total") or on.InputsEnded()
+    d.user[do.EndInputs] = lambda call: d.emit("down/0", b"total") or on.EndInputsReturned()
     d.log = [wire.frame(0, b"e1")]
     d.hello()
     d.append(wire.start(data_positions=(wire.at(A, None),)), wire.marker(1, 1))
