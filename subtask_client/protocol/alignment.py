@@ -70,7 +70,7 @@ def _behind(core: Instance, running: Running, marker: int | None) -> int:
     """The event position of a snapshot taken now: behind its marker, where that has been read. Where it is the last,
     what was skipped behind the subtask's end is handled by nobody."""
     skipped_from = running.reading.skipped_from
-    if skipped_from is not None and running.settled:
+    if skipped_from is not None and running.may_finish:
         return skipped_from
     return core.position if marker is None else marker + 1
 
@@ -78,7 +78,7 @@ def _behind(core: Instance, running: Running, marker: int | None) -> int:
 def _owed_from(running: Running) -> int | None:
     """Where the range begins that a snapshot behind the end owes, None for none. Where it is not the last, who is
     restored from it handles what was skipped ◆."""
-    return None if running.settled else running.reading.skipped_from
+    return None if running.may_finish else running.reading.skipped_from
 
 
 def _delivered(core: Instance, running: Running, who: Who, n: int, offset: int, by: Sender, *, savepoint: bool) -> None:
@@ -219,8 +219,8 @@ def _cut(core: Instance, running: Running, n: int, event_position: int, missing:
         event_position=event_position,  # mutant: position-too-far
         event_ranges=event_ranges,
         handled_through=reading.handled_through,
-        finished=core.finished and running.settled,  # mutant: ends-untold
-        inputs_ended=running.told_ended,  # mutant: ended-is-told
+        finished=core.finished and running.may_finish,  # mutant: ends-untold
+        inputs_ended=bool(running.channels.by_sender) and running.work_ended,  # mutant: ended-is-told
         data_positions=running.channels.named(),
     )
     running.checkpoints.begin(cut, missing, savepoint=savepoint)

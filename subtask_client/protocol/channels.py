@@ -108,8 +108,6 @@ class Channels:
         """By upstream operator: the next offset of its data partition to be read."""
         self.paused: set[str] = set()
         """Upstream operators whose partition is not read at the moment."""
-        self.told_ended = bool(self.by_sender) and self.ended and start.inputs_ended
-        """The state that this Start restores has been told so, and no upstream has been added since ◆."""
         for upstream in self.upstreams:
             self.positions[upstream] = min((c.next_position for c in self.of(upstream) if not c.ended), default=0)
 

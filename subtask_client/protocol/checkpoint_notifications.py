@@ -14,7 +14,7 @@ def completed(core: Instance, running: Running, notice: CheckpointCompleted) -> 
     n = notice.checkpoint_id
     if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
         return core.drop(Dropped.STALE_NOTICE)
-    running.ends_with = n if finished else None
+    running.leaves_after = n if finished else None
     return core.emit(running.begin_call(do.NotifyCompleted(n)))
 
 
@@ -35,8 +35,8 @@ def aborted(core: Instance, running: Running, notice: CheckpointAborted) -> None
     return core.emit(running.begin_call(do.NotifyAborted(n, notice.reason)))
 
 
-def told(core: Instance, running: Running, checkpoint_id: int) -> None:
+def notified(core: Instance, running: Running, checkpoint_id: int) -> None:
     completed = isinstance(running.call, do.NotifyCompleted)
     running.end_call(do.NotifyCompleted, do.NotifyAborted)
     if completed:
-        ending.told(core, running, checkpoint_id)
+        ending.completion_notified(core, running, checkpoint_id)

@@ -59,7 +59,7 @@ class SubtaskCore(Instance):
             and running is not None
             and running.call is None
             and running.stopping is None
-            and not running.work_over
+            and not running.work_ended
             and self.lost is None
             and not running.reading.ranges
         )
@@ -101,7 +101,7 @@ class SubtaskCore(Instance):
         running = self.running
         if running is None or len(record) > self.config.event_bytes_max:
             raise self._unsendable(f"a record for {receiver}", record)
-        if running.reading.ended:
+        if self.finished:
             raise SubtaskError(
                 f"{self.who()}: its work has ended, and the operators behind it have been told that nothing more comes:"
                 f" nothing can be emitted to {receiver}"
@@ -175,9 +175,9 @@ class SubtaskCore(Instance):
             case on.SnapshotReturned():
                 checkpoint_acks.snapshot_returned(self, self.attempt_running(), input)
             case on.Notified(checkpoint_id=checkpoint_id):
-                checkpoint_notifications.told(self, self.attempt_running(), checkpoint_id)
+                checkpoint_notifications.notified(self, self.attempt_running(), checkpoint_id)
             case on.WorkEnded():
-                ending.work_ended(self, self.attempt_running())
+                ending.end_work(self, self.attempt_running())
             case on.UserFailed(cause=cause, final=True):
                 hello.refuse(self, self.attempt_running().sender, cause)
             case on.UserFailed(cause=cause):
@@ -286,7 +286,7 @@ class SubtaskCore(Instance):
             return self._gap(offset, expected, frame.sequence, "the frame", missing=expected if own else -1)
         if not events:
             return None
-        if reading.ended:  # mutant: finished-handles-on
+        if self.finished:  # mutant: finished-handles-on
             reading.skip(offset, frame.sequence + len(events))
             return self.drop(Dropped.BEHIND_END)
         running.handling = key, frame.sequence + len(events)

@@ -35,6 +35,9 @@ def _check_running(core: SubtaskCore, running: Running) -> None:
     assert running.reported_through <= running.handled_through(_under_way(running)), "reported more than was handled"
     assert (running.handling is not None) == isinstance(running.call, do.HandleEvents)
 
+    assert (running.ended_in is not None) == core.finished
+    assert running.leaves_after is None or isinstance(running.call, do.NotifyCompleted)
+
     assert checkpoints.begun >= start.next_checkpoint_id - 1 >= NO_CHECKPOINT
     assert checkpoints.completed_through <= checkpoints.begun, "a checkpoint completed that was never begun"
     assert all(n <= checkpoints.begun for n in checkpoints.unsettled)

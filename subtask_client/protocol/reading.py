@@ -58,10 +58,8 @@ class Reading:
         self.open_position = offset + 1 if by_attempt else max(start.event_position, behind_ranges)
         """Where reading goes on once the ranges have been read."""
         self.by_attempt = by_attempt
-        self.ended = False
-        """The subtask's work has ended: its events are not handled any more, only counted."""
         self.skipped_from: int | None = None
-        """Offset of the first record skipped since; None while there is none."""
+        """Offset of the first frame read behind the attempt's end, and so not handled; None while there is none."""
         self._skipped_through = 0
         self.own_key: SequenceKey = (start.epoch, start.attempt if by_attempt else NO_ATTEMPT)
         self._key, self._expected = self.own_key, 0

@@ -90,11 +90,10 @@ def follow_up(core: Instance, running: Running) -> None:
         return
     if not running.reads_data and not running.reading.ranges:
         _begin_reading(core, running)
-    if running.told_ended or not running.channels.ended or running.behind_stop:
+    if running.work_ended or not running.channels.ended or running.stop_snapshot_taken:
         return
     if core.position <= running.reading.offset:
         return  # the end comes behind restored ranges and the own Start, in one step with what is emitted here ◆
-    running.told_ended = True
     core.emit(running.begin_call(do.EndInputs()))
 
 

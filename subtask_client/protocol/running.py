@@ -42,8 +42,6 @@ class Running:
         """Records being handled: their channel and offset; None unless ``call`` is HandleRecords."""
         self.reads_data = False
         """Data partitions are read once the restored ranges of the events partition have been."""
-        self.told_ended = self.channels.told_ended  # mutant: inputs-end-again
-        """The user's object, or the one whose state it begins with, has been told that every upstream has ended."""
         self.call: do.UserCall | None = None
         """The user call under way; None between calls. No record is read during one."""
         self.handling: tuple[SequenceKey, int] | None = None
@@ -52,16 +50,19 @@ class Running:
         """Highest handled-through sequence written in a heartbeat; never above what has been handled."""
         self.stopping: tuple[int, int] | None = None
         """(id, offset) of a marker that asks for nothing to be handled behind it."""
-        self.work_over = self.told_ended
-        """The user has no work left; see :mod:`.ending`."""
-        self.over_in: int | None = None
-        """Lowest checkpoint whose snapshot can contain the end of the attempt; None before that."""
+        # mutant: inputs-end-again
+        self.work_ended = bool(config.senders) and self.channels.ended and start.inputs_ended  # no upstream is new ◆
+        """The user has no work left: ``poll`` returned Finished, or ``end_inputs`` has returned, to this attempt or
+        before the snapshot that it restored. The attempt ends next, once nothing keeps it; see :mod:`.ending`."""
+        self.ended_in: int | None = None
+        """Lowest checkpoint whose snapshot can contain the attempt's end; not None exactly in phase finished."""
         self.emits = bool(config.receivers)
-        self.settled = self.told_ended or self.emits
-        """Nothing has to be told to the user before a snapshot may be the last: the completion of a checkpoint with
-        all of the subtask's work has been (a restore implies it), or it is none that has to wait for that."""
-        self.ends_with: int | None = None
-        """The completed checkpoint, being told to the user, that contains this subtask's end."""
+        self.may_finish = self.work_ended or self.emits
+        """A snapshot that contains the attempt's end may say ``finished``, and be the last. Always true of a subtask
+        that emits. Of any other: its user has been notified of a completed checkpoint that was begun behind the end,
+        or the restored snapshot was taken behind the end of the work and no event has been handled since."""
+        self.leaves_after: int | None = None
+        """The completed checkpoint that the user is being notified of, where its ack said ``finished``."""
 
     def handled_through(self, events_done: int = 0) -> int:
         """With so many events handled of the HandleEvents under way."""
@@ -70,7 +71,7 @@ class Running:
         return self.reading.handled_through
 
     @property
-    def behind_stop(self) -> bool:
+    def stop_snapshot_taken(self) -> bool:
         """The snapshot of a stopping savepoint has been taken: nothing is handled behind it."""
         return self.stopping is not None and self.stopping[0] <= self.checkpoints.begun
 
@@ -80,7 +81,7 @@ class Running:
         assert self.call is None, f"{call} during {self.call}"
         self.call = call
         if isinstance(call, do.HandleEvents):
-            self.settled = self.emits  # of a range, behind a restore: work that its checkpoint does not contain
+            self.may_finish = self.emits  # of a range, behind a restore: work that its checkpoint does not contain
         return call
 
     def end_call(self, *calls: type[do.UserCall]) -> None:

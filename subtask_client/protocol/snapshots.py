@@ -84,7 +84,7 @@ class Checkpoints:
         self.unsettled: dict[int, bool] = {}
         """Begun, no notice yet; by id in rising order: whether the ack said finished."""
         self.completed_through = start.next_checkpoint_id - 1
-        """Highest id whose completion was told, or that a restore implies."""
+        """Highest id whose completion was notified, or that a restore implies."""
         self._aborted_ahead: set[int] = set()
 
     @property

@@ -563,7 +563,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "inputs-end-again": Mutant(
         "section 9: a restored attempt whose state has seen the end of its inputs is not told again",
-        Put("self.told_ended = False"),
+        Put("self.work_ended = False"),
         "pair-brief",
     ),
     "ended-is-told": Mutant(
