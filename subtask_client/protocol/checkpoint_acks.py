@@ -19,12 +19,12 @@ from .snapshots import Part
 
 
 def snapshot_returned(core: Instance, running: Running, returned: SnapshotReturned) -> None:
-    """What snapshot_state sent and emitted belongs to this checkpoint; what comes later stands behind the barriers."""
+    """Flush, so that what snapshot_state sent and emitted stands before the barriers and the ack; then ack or wait."""
     running.end_call(do.TakeSnapshot)
     checkpoints, sender, state = running.checkpoints, running.sender, returned.state
     n, savepoint = returned.checkpoint_id, checkpoints.savepoint
     core.emit(*running.flush())  # mutant: snapshot-events-left-out.before-barriers
-    # mutant: barrier-before-its-records.barriers, barrier-with-the-ack.snapshot
+    # mutant: barrier-before-its-records, barrier-with-the-ack.snapshot
     core.emit(*running.outputs.barriers(n, savepoint=savepoint, at_ms=returned.wall_ms))
     cut = checkpoints.taken()
     part = Part(cut, running.outbox.sent_sequence, None, returned.elapsed_ms, checkpoints.missing, storing=False)

@@ -55,20 +55,21 @@ class Outputs:
         return [self._take(receiver, self._channels[receiver]) for receiver in list(self._waiting)]
 
     def barriers(self, checkpoint_id: int, *, savepoint: bool, at_ms: int) -> list[WriteData]:
-        """To everybody, behind all that was emitted before."""
-        frames = self.flush()  # mutant: barrier-before-its-records.records
+        """Return the barrier of each channel; what was emitted before is flushed first."""
+        barriers = []
         for receiver, channel in self._channels.items():
             barrier = Barrier(self._sender, channel.sequence, checkpoint_id, savepoint, at_ms)
             channel.sequence += 1  # mutant: barriers-go-unnumbered
-            frames.append(WriteData(receiver, barrier))
-        return frames
+            barriers.append(WriteData(receiver, barrier))
+        return barriers
 
     def ends(self) -> list[WriteData]:
-        frames = self.flush()
+        """Return the end of each channel; what was emitted before is flushed first."""
+        ends = []
         for receiver, channel in self._channels.items():
-            frames.append(WriteData(receiver, ChannelEnded(self._sender, channel.sequence)))
+            ends.append(WriteData(receiver, ChannelEnded(self._sender, channel.sequence)))
             channel.sequence += 1
-        return frames
+        return ends
 
     def _take(self, receiver: SubtaskId, channel: _Channel) -> WriteData:
         packed = pack(channel.records)

@@ -103,7 +103,7 @@ def test_bytes_waiting_are_those_of_all_receivers():
 def test_a_barrier_goes_to_every_receiver_behind_everything_emitted_and_takes_a_number():
     out = outputs()
     out.add(TWO, b"a")
-    written = out.barriers(4, savepoint=True, at_ms=99)
+    written = out.flush() + out.barriers(4, savepoint=True, at_ms=99)
     assert [(w.receiver, type(w.record).__name__, w.record.sequence) for w in written] == [
         (TWO, "RecordFrame", 0), (ONE, "Barrier", 0), (TWO, "Barrier", 1),
     ]  # fmt: skip
@@ -115,7 +115,7 @@ def test_a_barrier_goes_to_every_receiver_behind_everything_emitted_and_takes_a_
 def test_an_end_goes_to_every_receiver_behind_everything_emitted_and_takes_a_number():
     out = outputs()
     out.add(TWO, b"a")
-    written = out.ends()
+    written = out.flush() + out.ends()
     assert [(w.receiver, type(w.record).__name__, w.record.sequence) for w in written] == [
         (TWO, "RecordFrame", 0), (ONE, "ChannelEnded", 0), (TWO, "ChannelEnded", 1),
     ]  # fmt: skip
