@@ -5,4 +5,11 @@ from __future__ import annotations
 if __name__ != "penstock.sources":
     raise ImportError(f"import this package as penstock.sources, not as {__name__}")
 
-__all__: list[str] = []
+from .file_reader import FileReader
+from .files import Files
+from .row_codec import RowCodec
+from .split import Split
+from .split_reader import SplitReader
+from .split_source import Splits
+
+__all__ = ["FileReader", "Files", "RowCodec", "Split", "SplitReader", "Splits"]
