@@ -17,17 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import audit, broker, errors, sinks, sources, spark_integration, tables, testing
+    from . import audit, broker, errors, rules, sinks, sources, spark_integration, tables, testing
     from .coordinator.api import CheckpointResult, CoordinatorContext, EventContext, Gateway, OperatorCoordinator
     from .coordinator.futures import EventFuture
     from .coordinator.options import CoordinatorOptions
     from .job import Input, Job, Operator
     from .recorded.subtask_replay import Emitted, Replayed, replay
+    from .rules.rules import Rules
+    from .rules.subtask import RuleSubtask
     from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
     from .schemas.settings import CheckpointSettings, RestartStrategy, Restore
     from .schemas.status import JobStatus
-    from .schemas.user_codec import AvroCodec, BytesCodec, Codec, DataclassCodec, JsonCodec
+    from .schemas.user_codec import AvroCodec, BytesCodec, Codec, CodecSpec, DataclassCodec, JsonCodec, codec_for
     from .subtask_client.api import Context, Finished, Idle, Progress, Subtask
     from .transport.kafka_client import KafkaConfig
 
@@ -48,6 +50,8 @@ _HOME = {
     "Emitted": "recorded.subtask_replay",
     "Replayed": "recorded.subtask_replay",
     "replay": "recorded.subtask_replay",
+    "RuleSubtask": "rules.subtask",
+    "Rules": "rules.rules",
     "Backpressure": "schemas.errors",
     "EventNotHandled": "schemas.errors",
     "EventTooLarge": "schemas.errors",
@@ -60,8 +64,10 @@ _HOME = {
     "AvroCodec": "schemas.user_codec",
     "BytesCodec": "schemas.user_codec",
     "Codec": "schemas.user_codec",
+    "CodecSpec": "schemas.user_codec",
     "DataclassCodec": "schemas.user_codec",
     "JsonCodec": "schemas.user_codec",
+    "codec_for": "schemas.user_codec",
     "Context": "subtask_client.api",
     "Finished": "subtask_client.api",
     "Idle": "subtask_client.api",
@@ -73,6 +79,7 @@ _MODULES = {
     "audit": "audit",
     "broker": "broker",
     "errors": "errors",
+    "rules": "rules",
     "sinks": "sinks",
     "sources": "sources",
     "spark_integration": "spark_integration",
@@ -87,6 +94,7 @@ __all__ = [
     "CheckpointResult",
     "CheckpointSettings",
     "Codec",
+    "CodecSpec",
     "Context",
     "CoordinatorContext",
     "CoordinatorOptions",
@@ -112,11 +120,15 @@ __all__ = [
     "Replayed",
     "RestartStrategy",
     "Restore",
+    "RuleSubtask",
+    "Rules",
     "Subtask",
     "audit",
     "broker",
+    "codec_for",
     "errors",
     "replay",
+    "rules",
     "sinks",
     "sources",
     "spark_integration",

@@ -5,4 +5,7 @@ from __future__ import annotations
 if __name__ != "penstock.rules":
     raise ImportError(f"import this package as penstock.rules, not as {__name__}")
 
-__all__: list[str] = []
+from .rules import Rules
+from .subtask import RuleSubtask
+
+__all__ = ["RuleSubtask", "Rules"]

@@ -268,6 +268,6 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise ConfigurationError(
             "reading rows of files needs pyarrow, where the job is declared and where its subtasks run: pip install"
-            " pyarrow (the extra penstock[parquet] brings it)"
+            " pyarrow (the extra penstock-spark[parquet] brings it)"
         ) from error
     return pyarrow

@@ -126,6 +126,14 @@ class Subtask:
     def open(self, context: Context) -> None:
         """Called first."""
 
+    def may_begin(self) -> bool:
+        """Whether the work may begin: polls, records and rows. Until then only events, snapshots and notices come.
+
+        Asked when the attempt has been opened and restored, and after events until it is True; then never again in
+        that attempt. What is not taken waits in the log, and aligned checkpoints wait for it. (Flink: InputSelectable.)
+        """
+        return True
+
     def restore_state(self, checkpoint_id: int, state: Any) -> None:
         """The state that ``snapshot_state(checkpoint_id)`` returned; None where it returned None."""
 

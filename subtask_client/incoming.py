@@ -49,6 +49,7 @@ class Incoming:
     """Fetches records ahead, decodes them, and forgets those that a seek or a pause has made void.
 
     ``patiently`` performs a request again while the broker is away, and returns None when that is given up.
+    ``takes_inputs`` says whether records of the inputs are wanted; while they are not, events alone are read.
     """
 
     def __init__(
@@ -59,10 +60,13 @@ class Incoming:
         log: logging.LoggerAdapter[Any],
         patiently: Callable[[Callable[[], Any]], Any],
         cache_bytes_max: int = CACHE_BYTES_MAX,
+        *,
+        takes_inputs: Callable[[], bool] = lambda: True,
     ) -> None:
         self._transport, self._partition, self._data_partitions = transport, partition, dict(upstreams)
         self._upstream_of = {at: upstream for upstream, at in upstreams.items()}
         self._patiently = patiently
+        self._takes_inputs = takes_inputs
         self._warnings = WarningLimit(log, "records that are kept out")
         self._reader: Reader | None = None
         self._data_reader: Reader | None = None
@@ -78,8 +82,8 @@ class Incoming:
 
     @property
     def waiting(self) -> bool:
-        """Whether something fetched has not been taken."""
-        return bool(self._events or self._fetched)
+        """Whether something fetched has not been taken, and may be."""
+        return bool(self._events) or (bool(self._fetched) and self._takes_inputs())
 
     # ---- reading
 
@@ -91,7 +95,7 @@ class Incoming:
         if self._reader is None:
             return None
         try:
-            if self._data_reader is None:
+            if self._data_reader is None or not self._takes_inputs():
                 if not self._events:
                     self._events.extend(self._reader.poll(timeout_s))
             else:

@@ -137,6 +137,7 @@ class SubtaskRuntime:
             {edge.sender: Partition(topics.data(edge.sender, edge.receiver), subtask.index) for edge in inputs},
             self._trace,
             self._patiently,
+            takes_inputs=lambda: self._host.may_begin,
         )
         self._alignment = AlignmentClock(settings.checkpoint.aligned_timeout)
         self._read_something = False
@@ -248,7 +249,7 @@ class SubtaskRuntime:
             self._drive(on.StartOverdue(waited_s))
 
     def _may_poll(self) -> bool:
-        return self._host.has_poll and self.core.may_poll
+        return self._host.has_poll and self._host.may_begin and self.core.may_poll
 
     def _poll_user(self) -> None:
         self._steps.enter("polling")

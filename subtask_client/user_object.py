@@ -79,6 +79,8 @@ class Host:
         """Of the present attempt."""
         self.has_poll = False
         """Whether the object has work of its own."""
+        self.may_begin = False
+        """Whether the object takes polls, records and rows; it has said so in this attempt."""
 
     @property
     def _user(self) -> Subtask:
@@ -96,6 +98,7 @@ class Host:
             )
         if self._feed is not None:
             self._feed.begin(self._object, self._who)
+        self.may_begin = False
         self.has_poll = self._feed is not None or type(self._object).poll is not Subtask.poll
         if self.has_poll and self._decode_record:
             raise ConfigurationError(
@@ -118,6 +121,7 @@ class Host:
         self._object.open(self._context)
         if start.checkpoint_id != NO_CHECKPOINT:
             self._object.restore_state(start.checkpoint_id, state)
+        self.may_begin = self._object.may_begin()
 
     def learn(self, operator: str, subject: str, schema: str) -> None:
         """Reads from now on what was written under that schema, where a codec of this subtask's is meant."""
@@ -140,6 +144,8 @@ class Host:
                 handle(decode(event))
                 done += 1
                 steps.done = done
+        if not self.may_begin:
+            self.may_begin = self._user.may_begin()
 
     def process(self, upstream: str, records: list[bytes]) -> None:
         """As hot as :meth:`handle`."""
@@ -193,7 +199,7 @@ class Host:
         if self._context is not None:
             self._context.end()
             self._context = None
-        self.has_poll = False
+        self.has_poll = self.may_begin = False
         if user is None:
             return
         try:

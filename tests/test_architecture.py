@@ -72,11 +72,12 @@ NOT_IN_A_CORE = {
 """Clocks, chance, threads and everything outside the process."""
 
 OWNERS: dict[str, tuple[str, ...]] = {
-    "confluent_kafka": ("transport/", "sources/kafka"),
+    "confluent_kafka": ("transport/", "sources/kafka", "rules/topic_source.py"),
     "fastavro": ("schemas/",),
     "pyspark": ("spark_integration/",),
     "py4j": ("spark_integration/",),
-    "fsspec": ("transport/state_storage.py", "sources/files"),
+    "fsspec": ("transport/state_storage.py", "sources/files", "rules/file_source.py"),
+    "pydantic": ("rules/rule_sets.py",),
     "deltalake": ("tables/",),
     "pyiceberg": ("tables/",),
     "starlette": ("dashboard/",),
