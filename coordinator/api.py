@@ -77,6 +77,15 @@ class CoordinatorContext(Protocol):
         """Name of the job."""
 
     @property
+    def incarnation(self) -> str:
+        """Id of the job's incarnation (that of its checkpoint topic).
+
+        A job keeps it through restarts and failovers. A job that was purged and recreated under the same name has
+        another one, and so has a fork. Within an incarnation no checkpoint id is used twice: so operator, incarnation
+        and checkpoint id name an external commit.
+        """
+
+    @property
     def parallelism(self) -> int:
         """Number of subtasks."""
 

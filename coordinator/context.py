@@ -31,6 +31,7 @@ class Host(Protocol):
     """The part of an :class:`.host.OperatorHost` that a context needs."""
 
     job: str
+    incarnation: str
     settings: OperatorSettings
     epoch: int
     metrics: HostMetrics
@@ -76,6 +77,10 @@ class HostContext:
     @property
     def job(self) -> str:
         return self._host.job
+
+    @property
+    def incarnation(self) -> str:
+        return self._host.incarnation
 
     @property
     def parallelism(self) -> int:

@@ -80,8 +80,10 @@ class OperatorHost:
         load_state: LoadState,
         event_bytes_max: int,
         on_work_done: Callable[[], None] = lambda: None,
+        incarnation: str = "",
     ) -> None:
         self.job = job
+        self.incarnation = incarnation
         self.settings = settings
         self.spec = spec
         self.mailbox = mailbox

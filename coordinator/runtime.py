@@ -247,11 +247,9 @@ class CoordinatorRuntime:
             preflight.require_no_successor(settings, self._transport, self._before, deadline_s)
         checkpoints = self._transport.claim_log(self._topics.checkpoints, self._topics.transactional_id, deadline_s)
         self._logs = Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
-        options = self.options
-        self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=options.continues)
-        begin = preflight.read_begin(
-            settings, self._transport, *restore, continues=options.continues, timeout_s=deadline_s
-        )
+        continues = self.options.continues
+        self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=continues)
+        begin = preflight.read_begin(settings, self._transport, *restore, continues=continues, timeout_s=deadline_s)
         self._truncation.begin(begin.topic_ids)
         preflight.learn_schemas(self._specs, begin)
         for operator in settings.operators:
@@ -266,6 +264,7 @@ class CoordinatorRuntime:
                     partial(load_state, self._storage),
                     self._transport.max_record_bytes - RECORD_HEADROOM,
                     self._work_done,
+                    begin.topic_ids.get(self._topics.checkpoints, ""),
                 )
         self._feed(begin)
         self._status_at = 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -184,3 +185,22 @@ def test_a_close_that_does_not_return_is_left_behind_by_name(
         assert "operator=hangs: close() of the coordinator has not returned" in caplog.text
         goes_on.set()
         assert closed.wait(PATIENCE_S)
+
+
+def test_what_a_subtask_sent_after_the_checkpoint_that_it_goes_back_to_is_not_committed() -> None:
+    table = Table()
+    failed = threading.Event()
+
+    class Fails(Writer):
+        def poll(self) -> penstock.Progress | penstock.Idle | penstock.Finished:
+            if self.context.subtask == 0 and self.sent == 50 and not failed.is_set():
+                failed.set()
+                raise OSError("once, with events sent since its last checkpoint")
+            return super().poll()
+
+    job = committing_job(table)
+    job.operators["out"] = replace(job.operators["out"], subtask=lambda: Fails(ROWS // SUBTASKS))
+    with LocalJob(job, None, CoordinatorOptions(status_interval_s=0.02)) as running:
+        assert running.wait(PATIENCE_S).ending is Ending.FINISHED
+    assert failed.is_set()
+    assert table.all() == list(range(ROWS))
