@@ -7,9 +7,10 @@ if __name__ != "penstock.sources":
 
 from .file_reader import FileReader
 from .files import Files
+from .kafka import Kafka, KafkaRecord
 from .row_codec import RowCodec
 from .split import Split
 from .split_reader import SplitReader
 from .split_source import Splits
 
-__all__ = ["FileReader", "Files", "RowCodec", "Split", "SplitReader", "Splits"]
+__all__ = ["FileReader", "Files", "Kafka", "KafkaRecord", "RowCodec", "Split", "SplitReader", "Splits"]
