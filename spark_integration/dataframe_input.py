@@ -97,7 +97,9 @@ def prepare(spark: SparkSession, job: Job, inputs: Mapping[str, DataFrame | Data
     for name in inputs:
         _check_operator(job, name)
     for name, operator in job.operators.items():
-        if name not in inputs and _class_of(operator).process_rows is not Subtask.process_rows:
+        if name in inputs or operator.settings.inputs:  # a sink takes records, or rows
+            continue
+        if _class_of(operator).process_rows is not Subtask.process_rows:
             raise ConfigurationError(
                 f"the {_class_of(operator).__name__} of operator {name!r} of job {job.name!r} has a process_rows, and"
                 f' no DataFrame is given for it: run(..., inputs={{"{name}": df}})'

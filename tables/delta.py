@@ -97,7 +97,7 @@ def require_deltalake() -> Any:
     try:
         import deltalake
     except ImportError as error:
-        raise ConfigurationError('Delta tables need deltalake: pip install "penstock[delta]"') from error
+        raise ConfigurationError('Delta tables need deltalake: pip install "penstock-spark[delta]"') from error
     return deltalake
 
 

@@ -103,7 +103,7 @@ def require_pyiceberg() -> None:
     try:
         import pyiceberg  # noqa: F401
     except ImportError as error:
-        raise ConfigurationError('Iceberg tables need pyiceberg: pip install "penstock[iceberg]"') from error
+        raise ConfigurationError('Iceberg tables need pyiceberg: pip install "penstock-spark[iceberg]"') from error
 
 
 class IcebergConnection(Connection):

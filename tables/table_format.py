@@ -164,5 +164,5 @@ def require_pyarrow() -> Any:
     try:
         import pyarrow
     except ImportError as error:
-        raise ConfigurationError('tables need pyarrow: pip install "penstock[parquet]"') from error
+        raise ConfigurationError('tables need pyarrow: pip install "penstock-spark[parquet]"') from error
     return pyarrow
