@@ -31,7 +31,7 @@ from ..display import Display
 from ..exits import Exit
 from ..signals import interrupts_caught
 from ..start_options import metrics_served
-from .faults import Injector
+from .faults import Fault, Injector
 from .inputs import Question, Totals, question, totals_of
 from .job import TOTALS, demo_job
 from .report import Outcome, read_table, tell
@@ -194,7 +194,7 @@ class _Run:
                 rows,
                 seed=self.seed,
                 say=display.say,
-                faults=self.faults,
+                faults=tuple(Fault) if self.faults else (),
                 kill_every_s=self.kill_every_s,
             ).start()
             try:

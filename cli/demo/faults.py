@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -48,12 +48,12 @@ class Injector:
         *,
         seed: int,
         say: Callable[[str], None],
-        faults: bool = True,
+        faults: Collection[Fault] = tuple(Fault),
         kill_every_s: float | None = None,
     ) -> None:
         self._request, self._rows, self._say = ask, rows, say
         self._random = random.Random(seed)
-        self._due = list(AT) if faults else []
+        self._due = [fault for fault in AT if fault in faults]
         self._kill_every_s = kill_every_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="demo-faults", daemon=True)

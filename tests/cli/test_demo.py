@@ -37,7 +37,7 @@ def test_the_demo_survives_its_faults_and_is_exact() -> None:
     assert told["failovers"]["region"] >= 2
     assert told["failovers"]["global"] >= 1
     assert told["checkpoints_completed"] >= 4
-    assert told["events_sent"] == told["events_handled"] > 1_900
+    assert 4 <= told["commits"] <= told["checkpoints_completed"]
 
 
 def test_a_small_file_on_a_running_broker_under_a_name_of_its_own(
@@ -47,11 +47,10 @@ def test_a_small_file_on_a_running_broker_under_a_name_of_its_own(
     file.write_text("who,what\na,0.1\nb,NA\na,0.2\n")
     code, told, said = demo(
         "--input", str(file), "--group-by", "who", "--sum", "what", "--broker", kafka_broker.bootstrap,
-        "--job", "my-own-demo", "--subtasks", "2",
+        "--job", "my-own-demo", "--subtasks", "1",
     )  # fmt: skip
     assert (code, told["exact"], told["missing"]) == (0, True, 1), said
     assert told["rows"] == [{"who": "a", "what": "0.3"}, {"who": "b", "what": "0"}]
-    assert told["failovers"]["left_out"] == ["the input is too small for this fault, and it is left out: rolled_back"]
     listed = cli("jobs", "--broker", kafka_broker.bootstrap, "--json").json
     assert {entry["job"]: entry["status"]["state"] for entry in listed if entry["status"]}["my-own-demo"] == "finished"
 
@@ -65,4 +64,4 @@ def test_an_input_that_cannot_be_summed_ends_the_demo_before_spark_starts(
         "demo", "--input", file, "--group-by", "who", "--sum", "what", "--broker", kafka_broker.bootstrap, "--json"
     )
     assert (ran.code, ran.out) == (2, "")
-    assert f"{file}, line 2, column 'what': 'many' is no number" in ran.err.splitlines()[-1]
+    assert "mine.csv, record 1: column 'what': 'many' is no number" in ran.err.splitlines()[-1]
