@@ -7,6 +7,7 @@ import decimal
 import importlib.metadata
 import io
 import json
+import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -104,7 +105,7 @@ def question(folder: Path, path: Path | None, group_by: str | None, sum_column: 
     if path.is_file():
         inside = folder / "input"
         inside.mkdir()
-        (inside / path.name).symlink_to(path.absolute())
+        shutil.copy(path, inside)
         path = inside
     suffixes = {p.suffix.lower() for p in path.rglob("*") if p.suffix.lower() in KINDS}
     asked = [
