@@ -135,8 +135,16 @@ class RulesCoordinator(OperatorCoordinator):
         self._cut_at.pop(checkpoint_id, None)
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: CoordinatorState | None) -> None:
+        before = self._versions.kept
         self._become(None if state is None else state.plain)
         current = self._versions.current
+        for version in before:
+            if version.is_requested and (current is None or version.number > current.number):
+                _log.error(
+                    "%s: version %d of the rules (%s, from %s) is undone by the rollback to checkpoint %d: ask for it"
+                    " again",
+                    self._who, version.number, version.digest, version.origin, checkpoint_id,
+                )  # fmt: skip
         if current is None:
             return
         try:

@@ -60,9 +60,11 @@ def _adapter(hint: Any) -> Any:
     except ImportError:
         raise ConfigurationError("rules need pydantic; pip install 'penstock-spark[rules]'") from None
     try:
-        return TypeAdapter(hint, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+        adapter = TypeAdapter(hint, config=ConfigDict(strict=True, extra="forbid", allow_inf_nan=False))
+        adapter.rebuild()  # raises where the name of a type cannot be resolved
     except (PydanticUserError, NameError, TypeError) as error:
         raise ConfigurationError(f"pydantic cannot check rules of type {hint}: {error}") from error
+    return adapter
 
 
 def objects(hint: Any, plain: Any) -> Any:

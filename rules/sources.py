@@ -48,7 +48,7 @@ class Source(Protocol):
 class SourceSettings:
     """A source as the job declares it: plain values."""
 
-    url: str
+    url: str = field(repr=False)
     kafka: Mapping[str, Any] = field(default_factory=dict, repr=False)
     bytes_max: int = 0
 

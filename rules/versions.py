@@ -23,6 +23,11 @@ class Version:
     """When the coordinator took it: UTC, ISO 8601."""
 
     @property
+    def is_requested(self) -> bool:
+        """Whether somebody has asked for it: nothing brings it again, as a source does."""
+        return self.origin == "request" or self.origin.startswith("rollback")
+
+    @property
     def summary(self) -> dict[str, Any]:
         """What the history tells of it: all but the rules."""
         told = asdict(self)

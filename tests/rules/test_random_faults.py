@@ -1,0 +1,109 @@
+"""Under random faults every checkpoint has one version of the rules in all subtasks, and every record once."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+
+import pytest
+
+import penstock
+from penstock.schemas.errors import JobError
+from penstock.testing import LocalJob
+from tests.rounds import rounds
+
+from .driving import (
+    PATIENCE_S,
+    Polling,
+    Refused,
+    Rule,
+    Scoring,
+    ask,
+    one_more_checkpoint,
+    polling_job,
+    require_one_version,
+    rule,
+    scoring_job,
+)
+
+SEEDS = 5
+"""Of each round."""
+STEPS = 10
+
+
+class Weather:
+    """What happens to one job, by its seed."""
+
+    def __init__(self, seed: int, running: LocalJob, parallelism: int) -> None:
+        self.random, self.running, self.parallelism = random.Random(seed), running, parallelism
+        self.sets = 0
+        self.answered: list[int] = []
+
+    def step(self) -> None:
+        getattr(self, self.random.choice(["change", "change", "change", "roll_back", "refuse", "kill_subtask",
+                                          "kill_coordinator", "kill_both", "wait"]))()  # fmt: skip
+
+    def request(self, request: object) -> None:
+        with contextlib.suppress(Refused, JobError):
+            self.answered.append(ask(self.running, request, timeout=30.0)["version"])
+
+    def change(self) -> None:
+        self.sets += 1
+        self.request({"set": [rule(f"set {self.sets}"), rule("always")]})
+
+    def roll_back(self) -> None:
+        if self.answered:
+            self.request({"rollback": self.random.choice(self.answered)})
+
+    def refuse(self) -> None:
+        self.request({"set": [{"name": 3}]})
+
+    def kill_subtask(self) -> None:
+        for subtask in self.random.sample(range(self.parallelism), self.random.randint(1, self.parallelism)):
+            self.running.crash_subtask("score", subtask)
+
+    def kill_coordinator(self) -> None:
+        self.running.crash_coordinator()
+        self.running.replace_coordinator()
+
+    def kill_both(self) -> None:
+        self.kill_subtask()
+        self.kill_coordinator()
+
+    def wait(self) -> None:
+        if ask(self.running, {"show": True})["version"] is not None:  # else none completes
+            one_more_checkpoint(self.running)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", rounds())
+@pytest.mark.parametrize("offset", range(SEEDS))
+def test_every_checkpoint_has_one_version_whoever_dies(round_: int, offset: int) -> None:
+    seed = round_ * SEEDS + offset
+    choose, broken = random.Random(seed), list[str]()
+    parallelism = choose.choice([1, 2, 3])
+    rules = penstock.Rules(Rule, initial=[Rule("first", 1.0)] if choose.random() < 0.5 else None)
+    if with_input := choose.random() < 0.5:
+        job = scoring_job(rules, parallelism, functools.partial(Scoring, broken))
+    else:
+        policy = choose.choice(["replay", "reset", "global"])
+        job = polling_job(rules, parallelism, functools.partial(Polling, broken), on_failover=policy)
+    with LocalJob(job) as running:
+        weather = Weather(seed, running, parallelism)
+        for _ in range(STEPS):
+            weather.step()
+        weather.change()
+        last = weather.sets
+        running.wait_for(lambda status: status.checkpoints_completed >= 2, PATIENCE_S)
+        one_more_checkpoint(running, 2)
+        shown = ask(running, {"show": True})
+        running.check()
+    found = require_one_version(running, parallelism)
+    assert broken == []
+    assert shown["durable_version"] == shown["version"], f"seed {seed}"
+    assert found[-1].names == [each["name"] for each in shown["rules"]] == [f"set {last}", "always"], f"seed {seed}"
+    if with_input:
+        for each in found:  # aligned: what the reader had emitted has been scored, each record once
+            scored = sum(sum(state["counts"].values()) for state in each.subtasks.values())
+            assert scored == each.others["reader"], f"seed {seed}"
