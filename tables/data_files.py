@@ -33,7 +33,7 @@ class DataFiles:
             if partition is None:
                 partition = self._partitions[values] = _Partition(values)
             partition.tables.append(part)
-            size = part.get_total_buffer_size()
+            size = part.nbytes
             partition.buffered += size
             self._buffered += size
             if partition.buffered >= self._group_bytes:

@@ -8,6 +8,7 @@ bears the name of the job's incarnation and the checkpoint, in the same atomic s
 from __future__ import annotations
 
 import logging
+import time
 from collections import deque
 from collections.abc import Iterable
 from typing import Any
@@ -34,6 +35,8 @@ class TableCommitter(OperatorCoordinator):
         self._due: deque[int] = deque()
         """Completed checkpoints to commit, in order; and whether the table is to be prepared."""
         self._busy = False
+        self._since = 0.0
+        """When the call that is under way began, by the monotonic clock."""
         self._through = -1
         """Highest checkpoint that was notified: no entry can join it any more."""
         self._restored = -1
@@ -84,6 +87,11 @@ class TableCommitter(OperatorCoordinator):
         if any(n <= checkpoint_id for n in self._waiting):
             self._due.append(checkpoint_id)
             self._next()
+        if (took_s := time.monotonic() - self._since) > 3 * self._table.commit_timeout and self._busy:
+            raise StateError(
+                f"a commit to {self._table.name} has not returned for {took_s:.0f} s, three times its commit_timeout,"
+                f" and {len(self._due)} checkpoints wait for it"
+            )
 
     def close(self) -> None:
         if self._connection is not None:
@@ -108,7 +116,8 @@ class TableCommitter(OperatorCoordinator):
         if self._busy or not self._due:
             return
         assert self._connection is not None
-        self._busy, due, connection = True, self._due.popleft(), self._connection
+        self._busy, self._since = True, time.monotonic()
+        due, connection = self._due.popleft(), self._connection
         if due == _PREPARE:
             self.context.call_async(connection.prepare, lambda result, error: self._prepared(error))
             return

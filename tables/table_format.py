@@ -144,6 +144,7 @@ class TableLike(Protocol):
 
     target_file_size: int
     buffer_bytes: int
+    commit_timeout: float
 
     @property
     def name(self) -> str:

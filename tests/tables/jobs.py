@@ -21,6 +21,8 @@ PATIENCE_S = 60.0
 SENDERS, WRITERS = 2, 2
 SCHEMA = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("letter", pa.string())])
 LETTERS = "abc"
+OTHERS = 1_000_000
+"""Where the numbers of a second writer begin."""
 
 
 @dataclass

@@ -1,0 +1,100 @@
+"""A job beside another process that appends to its table, compacts it and cleans it up."""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.testing import Faults, LocalJob
+from tests.rounds import rounds
+
+from .jobs import OTHERS, PATIENCE_S, Gate, Place, rows_job
+from .troubled import RandomTrouble, troubled_sink
+
+ROOT = Path(__file__).parents[2]
+
+
+class SecondWriter:
+    """The process, from its start until it has said how much it appended."""
+
+    def __init__(self, place: Place) -> None:
+        self._stop = place.folder / "stop"
+        command = [sys.executable, "-m", "tests.tables.second_writer", place.kind, str(place.folder), str(self._stop)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    def end(self) -> list[int]:
+        """The numbers that it has appended."""
+        self._stop.touch()
+        try:
+            out, err = self._process.communicate(timeout=PATIENCE_S)
+        finally:
+            self._process.kill()
+        assert self._process.returncode == 0, err[-3000:]
+        return [OTHERS + n for n in range(json.loads(out)["appended"])]
+
+
+def beside(place: Place, rows: int, interval: float, pause_s: float, patience_s: float) -> tuple[int, list[int]]:
+    """Run a job beside a second writer; return how many checkpoints it committed, and what the other appended."""
+    gate = Gate(1)
+    with LocalJob(rows_job(place.table().sink(), rows=rows, gate=gate, interval=interval, pause_s=pause_s)) as running:
+        running.wait_for(lambda _: place.is_there(), PATIENCE_S)
+        other = SecondWriter(place)
+        try:
+            running.wait_for(lambda _: any(n >= OTHERS for n in place.numbers()), PATIENCE_S)
+            gate.open()
+            assert running.wait(patience_s).ending.value == "finished"
+        finally:
+            numbers = other.end()
+        running.check()
+    return len(place.read().commits), numbers
+
+
+def test_beside_a_writer_that_appends_and_compacts_no_row_is_lost_or_doubled(place: Place) -> None:
+    _, others = beside(place, 300, 0.05, 0.01, PATIENCE_S)
+    assert others
+    place.check([*range(300), *others])
+
+
+@pytest.mark.soak
+@pytest.mark.more
+def test_of_500_checkpoints_beside_a_second_writer_none_is_lost_and_none_doubled(place: Place) -> None:
+    _, others = beside(place, 30_000, 0.02, 0.005, 900.0)
+    seen = place.check([*range(30_000), *others])
+    if place.kind == "delta":
+        assert len(seen.commits) >= 500, len(seen.commits)
+    print(f"{len(seen.commits)} commits of the job, {len(others)} appends of the other")
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", rounds())
+def test_whatever_happens_to_processes_logs_and_commits_the_table_holds_each_row_once(
+    place: Place, round_: int
+) -> None:
+    rows, dice = 240, random.Random(round_)
+    gate, trouble, faults = Gate(rows // 2), RandomTrouble(round_, 0.4), Faults(round_)
+    sink = troubled_sink(place.table(target_file_size=dice.choice([1, 600, 1 << 20]), buffer_bytes=400), trouble)
+    with LocalJob(rows_job(sink, rows=rows, gate=gate), faults=faults) as running:
+        running.wait_for(lambda status: status.checkpoints_completed >= 1, PATIENCE_S)
+        chaos = faults.at_random(delay=0.03, lag=0.03, refuse=0.005, unknown_outcome=0.005, seconds=0.02)
+        for _ in range(4):
+            victim = dice.choice(["out", "out", "numbers", "coordinator", "nobody"])
+            if victim == "coordinator":
+                running.crash_coordinator()
+                running.replace_coordinator()
+            elif victim != "nobody":
+                running.crash_subtask(victim, dice.randrange(2))
+            done = running.wait_for(lambda status: True, PATIENCE_S).checkpoints_completed
+            running.wait_for(
+                lambda status, done=done: status.checkpoints_completed != done or status.epoch > 1, PATIENCE_S
+            )
+        chaos.release()
+        trouble.ended.set()
+        gate.open()
+        assert running.wait(PATIENCE_S).ending.value == "finished"
+        running.check()
+    place.check(list(range(rows)))
