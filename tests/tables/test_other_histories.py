@@ -1,4 +1,4 @@
-"""A job that is purged, forked, taken back or rescaled, and a table that is cleaned up between a commit and its notice."""
+"""A job that is purged, forked, taken back or rescaled; a table that is cleaned up between a commit and its notice."""
 
 from __future__ import annotations
 
@@ -152,10 +152,10 @@ def test_a_job_taken_back_to_an_older_checkpoint_commits_its_rows_beside_those_t
     with LocalJob(rows_job(place.table().sink(), rows=ROWS), transport, options) as second:
         assert second.wait(PATIENCE_S).ending.value == "finished"
     seen = place.read()
-    (writer,) = {writer for writer, _ in seen.commits}
+    (_writer,) = {writer for writer, _ in seen.commits}
     assert seen.commits[: len(before.commits)] == before.commits
     assert min(n for _, n in seen.commits[len(before.commits) :]) > max((n for _, n in before.commits), default=0)
-    assert set(row["n"] for row in seen.rows) == set(range(ROWS))
+    assert {row["n"] for row in seen.rows} == set(range(ROWS))
 
 
 def test_fewer_writers_go_on_with_what_the_others_had_written(place: Place) -> None:
