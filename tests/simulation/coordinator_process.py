@@ -222,11 +222,12 @@ class CoordinatorProcess:
     def _tell_status(self, state: str = "") -> None:
         self.status_at = self.world.now + STATUS_S
         status = job_status(self.core.job, state)
-        self.side.append(Partition(self.world.settings.topics.status, 0), encode(status), None, self._status_taken)
 
-    def _status_taken(self, _: int | None, error: Exception | None) -> None:
-        if error is None and self.world.standby is not None:
-            self.world.standby.told()
+        def taken(_: int | None, error: Exception | None) -> None:
+            if error is None and self.world.standby is not None:
+                self.world.standby.told(status.epoch)
+
+        self.side.append(Partition(self.world.settings.topics.status, 0), encode(status), None, taken)
 
     def _data_partitions(self) -> dict[DataPartition, Partition]:
         return {p: self.world.data_partition(*p) for p in self.world.settings.graph.data_partitions()}

@@ -45,6 +45,8 @@ class Group:
         self._away_s = 0.0
         """How long the outage lasts by now."""
         self._last = world.now
+        self._epoch = 0
+        """The newest that a status was told of."""
 
     def turn(self) -> None:
         """Time has passed."""
@@ -66,8 +68,10 @@ class Group:
         """Nothing at all has run, as in a suspended machine: nobody's silence."""
         self._last += seconds if seconds > _UNSEEN_S else 0.0
 
-    def told(self) -> None:
-        self.silent_s = 0.0
+    def told(self, epoch: int) -> None:
+        """A status was written; one of an older epoch than another is a zombie's, and counts for nothing."""
+        if epoch >= self._epoch:
+            self._epoch, self.silent_s = epoch, 0.0
 
     def elected(self, host: StandbyHost) -> bool:
         if host not in self._members:
