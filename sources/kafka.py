@@ -119,9 +119,7 @@ class Kafka:
         )
         return KafkaOperator(
             coordinator=partial(KafkaCoordinator, selection, self._connect),
-            subtask=partial(
-                KafkaSubtask, self._connect, Decoder(decode, decode_record, on_error == "skip"), self.fail_on_data_loss
-            ),
+            subtask=partial(KafkaSubtask, selection, self._connect, Decoder(decode, decode_record, on_error == "skip")),
             codec="json",
             state_codec="json",
             rescale=redistribute,

@@ -19,6 +19,7 @@ Connect: TypeAlias = Callable[[str, str], KafkaCluster]
 PARTITIONS_PER_EVENT = 1_000
 MISSING_S = 5.0
 """For so long a topic must be unknown to count as deleted: a broker that starts may not know it for a moment."""
+NOT_SELECTED = "is not selected by topics= any more"
 _ASK_S = 30.0
 _NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 
@@ -44,6 +45,11 @@ class Selection:
             return self.topics
         return (self.topics,) if _NAME.match(self.topics) else None
 
+    def selects(self, name: str) -> bool:
+        """Whether a topic of this name is read."""
+        names = self.names
+        return name in names if names is not None else re.fullmatch(str(self.topics), name) is not None
+
     def __str__(self) -> str:
         return repr(self.topics) if isinstance(self.topics, str) else ", ".join(map(repr, self.topics))
 
@@ -68,9 +74,7 @@ def look(cluster: KafkaCluster, selection: Selection, known: Mapping[str, Topic]
     """
     names = selection.names
     if names is None:
-        assert isinstance(selection.topics, str)
-        pattern = re.compile(selection.topics)
-        names = tuple(name for name in cluster.topics(_ASK_S) if pattern.fullmatch(name))
+        names = tuple(filter(selection.selects, cluster.topics(_ASK_S)))
     selected = set(names)
     names = tuple(selected | (known or {}).keys())
     topics = cluster.describe(names, _ASK_S)
@@ -94,7 +98,7 @@ def look(cluster: KafkaCluster, selection: Selection, known: Mapping[str, Topic]
         elif now is not None:
             found.gone.append(f"topic {name!r} was deleted and created again (its id was {topic.id} and is {now.id})")
         elif name in topics:
-            found.gone.append(f"topic {name!r} is not selected by topics= any more")
+            found.gone.append(f"topic {name!r} {NOT_SELECTED}")
         else:
             found.gone.append(f"topic {name!r} was deleted")
     new = [

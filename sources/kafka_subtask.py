@@ -25,7 +25,7 @@ from ..errors import (
     UnreadableRecord,
 )
 from .kafka_cluster import Consumer, KafkaCluster, TopicPartition
-from .kafka_coordinator import MISSING_S, Connect
+from .kafka_coordinator import MISSING_S, NOT_SELECTED, Connect, Selection
 
 RECORDS_PER_FETCH = 1_000
 _RECORDS_PER_SLICE = 100
@@ -135,8 +135,9 @@ def redistribute(states: Sequence[Any], parallelism: int) -> list[Any]:
 class KafkaSubtask(Subtask):
     """Emits each record of its partitions once; its state is their positions."""
 
-    def __init__(self, connect: Connect, decoder: Decoder, fail_on_data_loss: bool) -> None:
-        self._connect, self._decoder, self._fails = connect, decoder, fail_on_data_loss
+    def __init__(self, selection: Selection, connect: Connect, decoder: Decoder) -> None:
+        self._selection, self._connect, self._decoder = selection, connect, decoder
+        self._fails = selection.fail_on_data_loss
         self._partitions: dict[TopicPartition, Reading] = {}
         self._all = False
         """Whether no other partition will ever come."""
@@ -332,7 +333,9 @@ class KafkaSubtask(Subtask):
         self._look_due = now + _LOOK_EVERY_S
         for reading in self._unread():
             topic = found.get(reading.name.topic)
-            if topic is not None and topic.id != reading.topic_id:
+            if not self._selection.selects(reading.name.topic):
+                self._gone_for_good(reading, NOT_SELECTED)
+            elif topic is not None and topic.id != reading.topic_id:
                 self._topic_changed(reading, topic.id)
             elif topic is None:
                 if now - self._missing_since.setdefault(reading.name.topic, now) < MISSING_S:
