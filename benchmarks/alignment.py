@@ -20,7 +20,7 @@ from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Idle, Progress, Subtask
 from penstock.subtask_client.incoming import CACHE_BYTES_MAX
 from penstock.subtask_client.protocol.core import SubtaskCore
-from penstock.subtask_client.protocol.reading import Dropped
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 

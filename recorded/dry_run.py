@@ -22,8 +22,8 @@ from ..subtask_client.protocol import effects as do
 from ..subtask_client.protocol import inputs as on
 from ..subtask_client.protocol.config import CoreConfig
 from ..subtask_client.protocol.core import SubtaskCore
+from ..subtask_client.protocol.drop_reasons import Dropped
 from ..subtask_client.protocol.phases import Phase
-from ..subtask_client.protocol.reading import Dropped
 from ..transport.ports import OffsetRange, Partition
 from .checkpoint_part import Part, begin_behind, part_of
 from .job import ASK_TIMEOUT_S, RecordedJob

@@ -143,7 +143,7 @@ class SubtaskRuntime:
         self._read_something = False
         self._poll_due = 0.0
         self._hello_since = 0.0
-        self._marker_read: dict[int, float] = {}
+        self._snapshot_began: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
     def run(self, check: Callable[[], None] = lambda: None) -> do.Leave:
@@ -337,7 +337,7 @@ class SubtaskRuntime:
                     self._steps.enter("closing")
                     self._host.close()
                 case do.StoreState(checkpoint_id=n, location=location, data=data):
-                    self._uploads.store(n, location, data, self._marker_read.pop(n, time.monotonic()))
+                    self._uploads.store(n, location, data, self._snapshot_began.pop(n, time.monotonic()))
                 case do.DropState(location=location):
                     self._uploads.drop(location)
                 case do.NotePosition():
@@ -373,19 +373,19 @@ class SubtaskRuntime:
 
     def _open(self, start: events.Start) -> None:
         self._trace.info("starts: generation %s, checkpoint %d", start.full_generation, start.checkpoint_id)
-        self._marker_read.clear()
+        self._snapshot_began.clear()
         self._poll_due = 0.0
         self._host.open(start)
 
     def _snapshot(self, checkpoint_id: int) -> on.Input:
-        began = self._marker_read[checkpoint_id] = time.monotonic()
+        began = self._snapshot_began[checkpoint_id] = time.monotonic()
         self._steps.enter(f"snapshotting checkpoint {checkpoint_id}")
         try:
             state = self._host.snapshot(checkpoint_id)
         except Exception as error:
             return self._failed(f"snapshot_state({checkpoint_id})", error)
         if state is None or len(state) <= self.core.config.inline_state_max:
-            del self._marker_read[checkpoint_id]
+            del self._snapshot_began[checkpoint_id]
         self._rest()
         elapsed_ms = int((time.monotonic() - began) * 1000)
         return on.SnapshotReturned(checkpoint_id, state, elapsed_ms, time.time_ns() // 1_000_000)

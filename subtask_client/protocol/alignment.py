@@ -22,8 +22,8 @@ from ...schemas.state import Segment, Sender
 from . import checkpoint_acks
 from . import effects as do
 from .channels import Channel, Channels
+from .drop_reasons import Dropped
 from .instance import Instance
-from .reading import Dropped
 from .running import Running
 from .snapshots import Alignment, Cut, Who
 
@@ -56,6 +56,7 @@ def ended(core: Instance, running: Running, channel: Channel, offset: int, recor
     channel.end()
     for n, part in list(running.checkpoints.parts.items()):
         if channel.sender in part.missing:
+            # A range's end is exclusive. The end of a sender counts, unlike a barrier: whoever restores must read it too.
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
             checkpoint_acks.delivered(core, running, n, channel.sender)
     snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
@@ -67,11 +68,14 @@ def _is_older(running: Running, n: int) -> bool:
 
 
 def _behind(core: Instance, running: Running, marker: int | None) -> int:
-    """The event position of a snapshot taken now: behind its marker, where that has been read. Where it is the last,
-    what was skipped behind the subtask's end is handled by nobody."""
+    """Return the event position of a snapshot taken now.
+
+    If it is the last one, that is where the subtask's end began to skip events: nobody handles those.
+    """
     skipped_from = running.reading.skipped_from
     if skipped_from is not None and running.may_finish:
         return skipped_from
+    # A position is the next offset to read: the marker itself is done with, and void for a later Start.
     return core.position if marker is None else marker + 1
 
 
@@ -193,9 +197,10 @@ def _stay_blocked(core: Instance, running: Running, alignment: Alignment) -> Non
     core.emit(*map(do.PauseData, channels.upstreams))
 
 
-def go_on_behind_stop(core: Instance, running: Running) -> None:
+def resume_after_aborted_stop(core: Instance, running: Running) -> None:
     """Continue behind the marker of an aborted stopping savepoint, and where each upstream had been read to."""
     assert running.stopping is not None
+    # Right behind the marker: what followed it was skipped, and the marker itself is dead.
     core.position, running.stopping = running.stopping[1] + 1, None  # mutant: aborted-stop-skips
     core.emit(do.Seek(core.position))
     _resume(core, running.channels)  # mutant: aborted-stop-leaves-inputs-paused

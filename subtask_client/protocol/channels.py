@@ -15,7 +15,7 @@ from ...schemas.data import DataRecord
 from ...schemas.events import Start
 from ...schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from ...schemas.state import OPEN_END, ChannelPosition, Segment, Sender
-from .reading import Dropped
+from .drop_reasons import Dropped
 
 
 class Channel:
@@ -146,6 +146,7 @@ def closed(named: ChannelPosition, end: int, by: Sender, *, ended: bool) -> Chan
     if end > opened.begin:  # mutant: range-forgotten-at-its-barrier
         closed.append(Segment(opened.begin, end, by.epoch, by.generation, by.attempt))
     if not ended:
+        # Behind the barrier, which stands at ``end`` and is no record to handle.
         closed.append(Segment(end + 1, OPEN_END, opened.epoch, opened.generation, NO_ATTEMPT))
     return ChannelPosition(named.channel, tuple(closed), named.sequence)
 

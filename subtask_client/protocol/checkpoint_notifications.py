@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...schemas.events import CheckpointAborted, CheckpointCompleted
 from . import alignment, ending
 from . import effects as do
+from .drop_reasons import Dropped
 from .instance import Instance
-from .reading import Dropped
 from .running import Running
 
 
@@ -29,7 +29,7 @@ def aborted(core: Instance, running: Running, notice: CheckpointAborted) -> None
     if (part := checkpoints.parts.pop(n, None)) is not None and part.location is not None:
         core.emit(do.DropState(part.location))
     if running.stopping is not None and running.stopping[0] == n:  # the job goes on: so does the work behind it
-        alignment.go_on_behind_stop(core, running)
+        alignment.resume_after_aborted_stop(core, running)
     if not begun:
         return core.drop(Dropped.STALE_NOTICE)
     return core.emit(running.begin_call(do.NotifyAborted(n, notice.reason)))

@@ -38,10 +38,10 @@ from ...schemas.state import Segment
 from . import alignment, checkpoint_acks, checkpoint_notifications, ending, hello, lost_positions, records
 from . import effects as do
 from . import inputs as on
+from .drop_reasons import Dropped
 from .effects import Departure, Effect
 from .instance import Instance
 from .phases import Phase
-from .reading import Dropped
 from .running import Running
 
 

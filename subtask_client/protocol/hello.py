@@ -9,10 +9,10 @@ from ...schemas.ids import NO_CHECKPOINT
 from ...schemas.state import Sender, ascend
 from ...schemas.versions import Versions
 from . import effects as do
+from .drop_reasons import Dropped
 from .effects import Departure
 from .instance import Instance
 from .phases import Phase, Transition
-from .reading import Dropped
 from .running import Running
 
 HELLOS_FAILED_MAX = 5

@@ -154,7 +154,7 @@ class SnapshotReturned:
     checkpoint_id: int
     state: bytes | None
     elapsed_ms: int = 0
-    """Milliseconds since the marker was read."""
+    """Milliseconds since ``snapshot_state`` was called."""
     wall_ms: int = 0
     """Milliseconds since 1970, for the barriers."""
 
@@ -187,7 +187,7 @@ class StateStored:
     checkpoint_id: int
     location: str
     elapsed_ms: int = 0
-    """Milliseconds since the marker was read."""
+    """Milliseconds since ``snapshot_state`` was called."""
     checksum: int = -1
     """Of the state, as its handle names it."""
 

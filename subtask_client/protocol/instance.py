@@ -10,10 +10,10 @@ from ...schemas.ids import NO_ATTEMPT
 from ...schemas.state import Sender
 from . import effects as do
 from .config import CoreConfig
+from .drop_reasons import Dropped
 from .effects import Departure, Effect
 from .inputs import HeartbeatDue
 from .phases import TRANSITIONS, Phase, Transition
-from .reading import Dropped
 from .running import Running
 
 
@@ -62,7 +62,7 @@ class Instance:
         self.heartbeat_in_flight = False
         """A periodic heartbeat has no outcome yet; there is never a second one."""
         self.dropped: Counter[str] = Counter()
-        """Records that had no effect, by reason (:class:`~.reading.Dropped`)."""
+        """Records that had no effect, by reason (:class:`.Dropped`)."""
         self.out: list[Effect] = []
         """Effects of the input being handled."""
 

@@ -10,38 +10,15 @@ For an instance that runs under a Start the partition has three places::
 from __future__ import annotations
 
 from collections import deque
-from enum import StrEnum
 
 from ...schemas.errors import SequenceGap
 from ...schemas.events import EventFrame, FailoverPolicy, Start
 from ...schemas.ids import NO_ATTEMPT
 from ...schemas.state import Segment
+from .drop_reasons import Dropped
 
 SequenceKey = tuple[int, int]
 """Within what frames are numbered: (epoch, attempt), the attempt being NO_ATTEMPT except under policy ``reset``."""
-
-
-class Dropped(StrEnum):
-    """Why a record had no effect; the keys of ``SubtaskCore.dropped``."""
-
-    UNREADABLE = "unreadable"
-    OLDER_EPOCH = "older_epoch"
-    OTHER_EPOCH = "other_epoch"
-    OTHER_ATTEMPT = "other_attempt"
-    OTHER_GENERATION = "other_generation"
-    OTHER_SENDER = "other_sender"
-    BLOCKED = "blocked"
-    VOID_CONTROL = "void_control"
-    OUTSIDE_RANGES = "outside_ranges"
-    BEFORE_START = "before_start"
-    ALREADY_READ = "already_read"
-    DEAD_MARKER = "dead_marker"
-    STALE_NOTICE = "stale_notice"
-    STALE_RESET = "stale_reset"
-    STALE_START = "stale_start"
-    BEHIND_STOP = "behind_stop"
-    BEHIND_END = "behind_end"
-    POSITION_LOST = "position_lost"
 
 
 class Reading:

@@ -10,9 +10,9 @@ from ...schemas.frames import unpack
 from . import alignment
 from . import effects as do
 from .channels import Channel
+from .drop_reasons import Dropped
 from .inputs import DataRead
 from .instance import Instance
-from .reading import Dropped
 from .running import Running
 
 

@@ -45,6 +45,7 @@ class Cut:
         ranges = self.event_ranges
         if end > self.event_position:
             ranges += (Segment(self.event_position, end, by.epoch, by.generation, by.attempt),)
+        # The marker stands at ``end``: the range ends before it, and reading goes on behind it.
         return replace(self, event_ranges=ranges, event_position=end + 1)
 
 

@@ -21,7 +21,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.schemas.frames import FRAME_BYTES_MAX
 from penstock.schemas.ids import SubtaskId
 from penstock.subtask_client.incoming import CACHE_BYTES_MAX, DATA_RECORDS_MAX
-from penstock.subtask_client.protocol.reading import Dropped
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.testing import LocalJob
 from penstock.transport import MemoryBroker, MemoryTransport

@@ -8,7 +8,7 @@ from penstock.schemas.events import Start
 from penstock.schemas.ids import NO_ATTEMPT, Generation, SubtaskId
 from penstock.schemas.state import OPEN_END, ChannelPosition, Segment, Sender
 from penstock.subtask_client.protocol.channels import Channel, Channels, closed
-from penstock.subtask_client.protocol.reading import Dropped
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 
 UP = SubtaskId("up", 0)
 

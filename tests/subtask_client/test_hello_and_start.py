@@ -9,10 +9,10 @@ from penstock.schemas.ids import NO_ATTEMPT, NO_CHECKPOINT
 from penstock.schemas.state import OPEN_END, ChannelPosition, Segment
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.hello import HELLOS_FAILED_MAX
 from penstock.subtask_client.protocol.phases import TRANSITIONS, Phase, Transition
-from penstock.subtask_client.protocol.reading import Dropped
 
 from .conftest import CoreDriver, Wire
 
