@@ -215,15 +215,18 @@ class History:
         elif kind == "command":
             self.executed.pop(number, None)
 
-    def outdated(self, retained: int, completing: int, *, savepoint: bool) -> list[int]:
-        """Which checkpoints go when ``completing`` completes: all but the newest of the line, and savepoints."""
+    def subsumed_by(self, completing: int, retained: int, *, savepoint: bool) -> list[int]:
+        """Return the ids of the checkpoints that ``completing`` subsumes when it completes.
+
+        Not subsumed are savepoints, and the newest checkpoints of the lineage, ``retained`` with ``completing``.
+        """
         line = [i for i in self.lineage if not self.checkpoints[i].header.savepoint]
         others = retained if savepoint else retained - 1
         keep = set(line[-others:] if others else [])
         return [i for i, c in self.checkpoints.items() if i not in keep and i != completing and not c.header.savepoint]
 
-    def discards(self, checkpoint_ids: Iterable[int], commands_below: int) -> list[Keyed]:
-        """Tombstones that forget these checkpoints, and the executed commands below an offset.
+    def checkpoint_tombstones(self, checkpoint_ids: Iterable[int], commands_below: int) -> list[Keyed]:
+        """Return tombstones that discard these checkpoints, and the executed commands below an offset.
 
         A checkpoint's header goes first: compaction may stop between two tombstones, and what it leaves must not be a
         header without its parts.
@@ -236,17 +239,17 @@ class History:
         tombstones += [(key_of(c), None) for offset, c in self.executed.items() if offset < commands_below]
         return tombstones
 
-    def undecided(self, but: int, parts: int = 0) -> list[Keyed]:
-        """Tombstones that abort every prepared checkpoint but one; that is no longer prepared, and keeps ``parts``."""
+    def prepared_tombstones(self, completing: int = NO_CHECKPOINT, parts: int = 0) -> list[Keyed]:
+        """Return tombstones that abort every prepared checkpoint but ``completing``, which keeps its ``parts``."""
         tombstones: list[Keyed] = []
         for checkpoint_id, prepared in self.prepared.items():
             tombstones.append((f"prepared/{checkpoint_id}", None))
-            gone = range(parts if checkpoint_id == but else 0, prepared.header.parts)
+            gone = range(parts if checkpoint_id == completing else 0, prepared.header.parts)
             tombstones += [(f"{checkpoint_key(checkpoint_id)}/{part}", None) for part in gone]
         return tombstones
 
-    def stop_over(self) -> list[Keyed]:
-        """The tombstone of a stop that is finished, or given up; none where there is no stop."""
+    def stop_tombstone(self) -> list[Keyed]:
+        """Return the tombstone of a stop that is finished, or given up; none where there is no stop."""
         return [] if self.stopping is None else [(STOPPING_KEY, None)]
 
     def locations(self) -> set[str]:

@@ -96,7 +96,7 @@ def coordinator(
         options = restore_options(
             job, transport, fresh, from_checkpoint, from_savepoint, say=console.say, resume=resume
         )
-        settings = replace(job.settings, batches=query)
+        settings = replace(job.settings, driven_by_query=query)
         service: Host
         if standby:
             service = StandbyService(

@@ -430,11 +430,11 @@ class _Result:
         data = None if state is None else self._host.spec.state_codec.encode(state)
         self._once()
         operator = self._host.settings.name
-        self._host.mailbox.post(inputs.StateCompleted(operator, self._checkpoint_id, data))
+        self._host.mailbox.post(inputs.FutureCompleted(operator, self._checkpoint_id, data))
 
     def fail(self, error: BaseException | str) -> None:
         self._once()
-        self._host.mailbox.post(inputs.StateFailed(self._host.settings.name, self._checkpoint_id, told(error)))
+        self._host.mailbox.post(inputs.FutureFailed(self._host.settings.name, self._checkpoint_id, told(error)))
 
     def _once(self) -> None:
         with self._lock:

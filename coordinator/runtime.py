@@ -228,7 +228,7 @@ class CoordinatorRuntime:
     def _decide(self, input: inputs.Input) -> None:
         """Let the core decide on one input, and perform and let go of each effect. Some nest the next decision."""
         decided = self._core.handle(input, time.monotonic())
-        if self.settings.batches and (epoch := self._core.job.epoch) is not None:
+        if self.settings.driven_by_query and (epoch := self._core.job.epoch) is not None:
             self._mailbox.note_held(epoch.held_bytes)  # first: who is told of a decision may send at once
         decided.reverse()
         while decided:

@@ -15,7 +15,8 @@ from .. import Backpressure, CheckpointResult, EventTooLarge, Gateway, OperatorC
 from ..errors import ConfigurationError
 from .requests import Request, request_of
 from .rule_sets import RuleSet, Validate, check, check_text, objects
-from .sources import Found, Look, Source, SourceSettings
+from .source_port import Found, Look, Source
+from .sources import SourceSettings
 from .state_codec import CoordinatorState
 from .versions import Version, Versions
 

@@ -8,7 +8,7 @@ import os
 import fsspec
 
 from ..errors import ConfigurationError
-from .sources import Found, Look
+from .source_port import Found, Look
 
 
 class FileSource:

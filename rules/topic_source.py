@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
-from .sources import Found, Look
+from .source_port import Found, Look
 
 LOOK_TIMEOUT_S = 5.0
 RECORDS_MAX = 100

@@ -18,7 +18,7 @@ from .user_schemas import digest_of
 
 @dataclass(frozen=True, slots=True)
 class EpochClaimed:
-    """A new epoch begins, from the checkpoint it restores."""
+    """A new epoch begins, from the checkpoint it restores. Written again within it when its block of ids is used up."""
 
     epoch: Annotated[int, "the epoch"]
     restored_checkpoint_id: Annotated[int, "checkpoint that it restores, or -1: it is the last completed one now"]

@@ -85,7 +85,7 @@ class Plan:
         names, settings = self.names, self.settings
         needs = [(names.events(operator.name), Operation.READ) for operator in settings.operators]
         needs.append((names.acks, Operation.WRITE))
-        if settings.batches:  # the planner of a query asks its coordinator, and reads the answers
+        if settings.driven_by_query:  # the planner of a query asks its coordinator, and reads the answers
             needs += [(names.acks, Operation.READ), (names.status, Operation.READ)]
         for edge in settings.graph.edges:
             needs += [(names.data(edge.sender, edge.receiver), op) for op in (Operation.WRITE, Operation.READ)]

@@ -188,7 +188,7 @@ class JobSettings:
     """How many key groups there are: no operator with keyed input can ever have more subtasks. Never changes."""
     replay_retention: float = 0.0
     """Seconds: of so long the logs are kept, and checkpoints to begin a replay at, beyond what restarts need."""
-    batches: bool = False
+    driven_by_query: bool = False
     """Whether a Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10)."""
     schemas: tuple[UserSchema, ...] = ()
     """Under which Avro schemas the user's payloads are written; what has none is not named."""
@@ -218,7 +218,7 @@ class JobSettings:
                 f" {type(self.state_storage).__name__}"
             )
         object.__setattr__(self, "graph", Graph(self.operators, self.max_parallelism))
-        if self.batches and (len(self.operators) > 1 or not self.operators[0].has_coordinator):
+        if self.driven_by_query and (len(self.operators) > 1 or not self.operators[0].has_coordinator):
             raise ConfigurationError(
                 f"job {self.name!r} cannot be driven by a query: that needs exactly one operator, with a coordinator,"
                 f" and it has {', '.join(names)}. A query's source has one offset, and a checkpoint is the whole job's:"

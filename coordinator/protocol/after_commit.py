@@ -13,8 +13,8 @@ from ...schemas.status import BatchPlanned, Ending
 
 
 @dataclass(frozen=True, slots=True)
-class GoOn:
-    """Nothing is owed but what is due anyway."""
+class NoFollowUp:
+    """Nothing follows but what is due anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class BeginEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class RunEpoch:
-    """The run that was found while catching up is claimed."""
+class FinishCatchUp:
+    """The run that was found while catching up is claimed: the epoch begins to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +107,9 @@ class EndJob:
 
 
 AfterCommit = (
-    GoOn
+    NoFollowUp
     | BeginEpoch
-    | RunEpoch
+    | FinishCatchUp
     | Complete
     | CompleteBatch
     | CompleteEarlierBatch

@@ -15,7 +15,7 @@ from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from ...schemas.status import Ending
 from ...schemas.versions import Versions
 from . import commands, failover, inbox, payload_schemas, stops
-from .after_commit import GoOn
+from .after_commit import NoFollowUp
 from .effects import Append, CallReady
 from .registry import WaitingHello
 from .state import Attempt, Dropped, JobState, Phase, Slot, SlotPhase
@@ -33,7 +33,7 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if is_of_another_layout(job, hello):
         job.drop(Dropped.HELLO_OF_ANOTHER_LAYOUT)
         return stops.stop(job, offset, hello, why_not(job, hello))
-    if not job.registry.is_of_run(hello) or job.settings.batches:  # mutant: older-run-answered.read
+    if not job.registry.is_of_run(hello) or job.settings.driven_by_query:  # mutant: older-run-answered.read
         job.drop(Dropped.HELLO_OF_ANOTHER_RUN)
         return stops.stop(job, offset, hello, why_not(job, hello))
     if (newer := superseded_by(job, hello)) is not None:
@@ -72,7 +72,7 @@ def is_of_another_layout(job: JobState, hello: Hello) -> bool:
 
 def reset_spare(job: JobState) -> None:
     """Whoever runs as a subtask that the job no longer has says Hello, and is told to leave."""
-    for operator in () if job.settings.batches else job.settings.operators:
+    for operator in () if job.settings.driven_by_query else job.settings.operators:
         for index in range(operator.parallelism, job.partitions.get(operator.name, 0)):
             job.emit(Append(SubtaskId(operator.name, index), Reset(job.current.number, 0)))
 
@@ -92,7 +92,7 @@ def answer_hellos(job: JobState) -> bool:
             stops.stop(job, waiting.offset, waiting.hello, reason)
             job.due_end = job.due_end or (Ending.FAILED, reason)  # whoever comes next is no other: one clear end
         elif due := payload_schemas.seen(job, waiting.hello):
-            job.commit(due, GoOn())
+            job.commit(due, NoFollowUp())
             return True  # it is answered when that stands
         else:
             _start(job, slot, waiting)
@@ -204,7 +204,7 @@ def _data_positions(job: JobState, slot: Slot, snapshot: SubtaskSnapshot | None)
 
 def read_run(job: JobState, offset: int, record: RunStarted) -> None:
     """A newer run of the job: it owns the job from now on; tasks of older ones are told to leave."""
-    if job.settings.batches or not job.registry.take_run(record.run, offset):
+    if job.settings.driven_by_query or not job.registry.take_run(record.run, offset):
         return  # a query's requests name its run
     job.registry.registered.clear()
     job.registry.incomplete_since = job.now
@@ -222,7 +222,7 @@ def claim_run(job: JobState) -> bool:
     """Commits the newest run, before any Hello of it is answered; whether there was one to commit."""
     if (claim := unclaimed_run(job)) is None:
         return False
-    job.commit(keyed(claim), GoOn())
+    job.commit(keyed(claim), NoFollowUp())
     return True
 
 

@@ -67,7 +67,7 @@ def _read_wanted(job: JobState, offset: int, wanted: BatchWanted) -> None:
         return job.drop(Dropped.BATCH_OF_ANOTHER_LIFE)
     if wanted.run_offset < 0:
         return job.drop(Dropped.BATCH_OF_NO_RUN)
-    if not job.settings.batches:
+    if not job.settings.driven_by_query:
         return _refuse(job, wanted, f"job {job.settings.name} runs as long-running tasks: no query can read its events")
     if wanted.run_offset < job.registry.run_offset:  # mutant: older-run-of-a-query.refused
         newer = job.registry.run_id
@@ -208,7 +208,7 @@ def _attach(job: JobState, query: Query) -> bool:
         job.commit(keyed(job.registry.run), AnswerQuery(refusal))
     elif history.prepared:  # mutant: undecided-kept
         locations = frozenset[str]().union(*(prepared.locations() for prepared in history.prepared.values()))
-        job.commit(history.undecided(but=NO_CHECKPOINT), BeginQueryAnew(locations))
+        job.commit(history.prepared_tombstones(), BeginQueryAnew(locations))
     elif (
         epoch.query_run
         or n != (NO_CHECKPOINT if epoch.restored is None else epoch.restored.id)  # mutant: stands-where-it-stood

@@ -25,7 +25,7 @@ from ...schemas.ids import SubtaskId
 from ...schemas.sanitize import recordable
 from ...schemas.state import StateHandle, state_location
 from . import commands, inbox, retention, sending, stops
-from .after_commit import Complete, CompleteBatch, CompleteEarlierBatch, GoOn
+from .after_commit import Complete, CompleteBatch, CompleteEarlierBatch, NoFollowUp
 from .effects import (
     Append,
     CallAborted,
@@ -36,7 +36,7 @@ from .effects import (
     StoreState,
 )
 from .gateway import GatewayState
-from .inputs import StateCompleted, StateFailed, StateNotStored, StateStored
+from .inputs import FutureCompleted, FutureFailed, StateNotStored, StateStored
 from .pending import Pending, Step
 from .snapshot_parts import parts_of
 from .state import Dropped, JobState, SavepointRequest, Slot, SlotPhase
@@ -135,13 +135,13 @@ def _reserve_more(job: JobState) -> None:
         job.instance,
         "more checkpoint ids",
     )
-    job.commit(keyed(claim), GoOn())
+    job.commit(keyed(claim), NoFollowUp())
 
 
 # ---- cut
 
 
-def cut(job: JobState, done: StateCompleted) -> None:
+def cut(job: JobState, done: FutureCompleted) -> None:
     """A coordinator completed its future: its gateways close, and it may be handed events again."""
     pending = job.current.pending.get(done.checkpoint_id)
     if pending is None or done.operator not in pending.uncut:
@@ -159,7 +159,7 @@ def cut(job: JobState, done: StateCompleted) -> None:
     return None
 
 
-def _keep_state(job: JobState, pending: Pending, done: StateCompleted) -> None:
+def _keep_state(job: JobState, pending: Pending, done: FutureCompleted) -> None:
     state = done.state
     inline = sum(h.size for h in pending.states.values() if h is not None and h.inline is not None)
     room = min(job.settings.checkpoint.inline_state_max, job.limits.states_bytes - inline)  # they share one record
@@ -180,11 +180,11 @@ def _append_markers(job: JobState, pending: Pending) -> None:
         sequence = 0 if slot.stream is None else slot.stream.appended_through
         marker = TriggerCheckpoint(job.current.number, pending.id, sequence, pending.savepoint, pending.stop)
         job.emit(Append(slot.subtask, marker))
-    if job.settings.batches:  # mutant: ends-before-the-markers
+    if job.settings.driven_by_query:  # mutant: ends-before-the-markers
         job.emit(LookAtEnds(pending.id))
 
 
-def cut_failed(job: JobState, failed: StateFailed) -> None:
+def cut_failed(job: JobState, failed: FutureFailed) -> None:
     pending = job.current.pending.get(failed.checkpoint_id)
     if pending is not None and failed.operator in pending.uncut:
         reason = f"the coordinator of {failed.operator} failed its checkpoint future: {failed.error}"
@@ -279,7 +279,7 @@ def complete(
     n = pending.id
     open_commands = [offset for offset in job.commands.waiting if offset != pending.command]
     commands_position = min(open_commands, default=job.position)  # mutant: commands-position-too-far
-    discarded = retention.outdated(job, n, savepoint=pending.savepoint)
+    discarded = retention.discarded_by(job, n, savepoint=pending.savepoint)
     parts = list(parts_of(job, pending))
     header = CheckpointCompleted(
         job.current.number, n, pending.savepoint,
@@ -294,7 +294,8 @@ def complete(
         records.append(CommandExecuted(pending.command, command, True, outcome, n))
     if pending.stop:
         records.append(JobStopping(job.current.number, n))
-    tombstones = job.history.discards(discarded, commands_position) + job.history.undecided(n, len(parts))
+    tombstones = job.history.checkpoint_tombstones(discarded, commands_position)
+    tombstones += job.history.prepared_tombstones(n, len(parts))
     gone = tuple(job.history.checkpoints[i] for i in discarded)
     job.commit([*keyed(*records), *tombstones], then(n, gone))
 
@@ -329,7 +330,7 @@ def completed(job: JobState, n: int, gone: Iterable[Checkpoint]) -> None:
     for operator in job.coordinated():
         inbox.deliver(job, CallComplete(operator, n))  # mutant: complete-before-its-events
     for slot in job.live():
-        if not job.settings.batches:
+        if not job.settings.driven_by_query:
             job.emit(Append(slot.subtask, CompletedNotice(epoch.number, n)))
         snapshot = pending.acks[slot.subtask]
         if (stopping := job.history.stopping) is not None:

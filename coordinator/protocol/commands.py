@@ -49,7 +49,7 @@ def _begin(job: JobState, offset: int, command: Command) -> None:
     if job.current.draining is not None and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
         refuse(job, offset, JOB_ENDS)
         return
-    if job.settings.batches and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
+    if job.settings.driven_by_query and command.kind in (CommandKind.SAVEPOINT, CommandKind.STOP_WITH_SAVEPOINT):
         refuse(job, offset, "a query drives this job: its savepoints are copies of Spark's checkpointLocation")
         return
     match command.kind:
@@ -80,7 +80,7 @@ def _discard(job: JobState, offset: int, command: Command) -> None:
         return refuse(job, offset, f"checkpoint {n} is the last completed one: a restart begins with it")
     executed = CommandExecuted(offset, command.command, True, _discarded(n), n)
     then = ForgetDiscarded(offset, history.checkpoints[n])
-    return job.commit([*keyed(executed), *history.discards([n], commands_below=0)], then)
+    return job.commit([*keyed(executed), *history.checkpoint_tombstones([n], commands_below=0)], then)
 
 
 def discarded(job: JobState, offset: int, gone: Checkpoint) -> None:
@@ -116,7 +116,7 @@ def _stop(job: JobState, offset: int, command: Command) -> None:
         CommandExecuted(offset, command.command, True, cause),
         JobFinished(job.history.epoch, JobOutcome.STOPPED, cause, job.registry.run_id),
     )
-    job.commit([*records, *job.history.stop_over()], EndJob(Ending.STOPPED, cause, offset))
+    job.commit([*records, *job.history.stop_tombstone()], EndJob(Ending.STOPPED, cause, offset))
 
 
 def request_answered(job: JobState, answer: RequestAnswered) -> None:

@@ -66,9 +66,9 @@ from .after_commit import (
     CompleteBatch,
     CompleteEarlierBatch,
     EndJob,
+    FinishCatchUp,
     ForgetDiscarded,
-    GoOn,
-    RunEpoch,
+    NoFollowUp,
 )
 from .effects import Append, Effect, ReplaceWriter, Settle
 from .inputs import (
@@ -79,6 +79,8 @@ from .inputs import (
     Committed,
     CoordinatorRaised,
     EndsSeen,
+    FutureCompleted,
+    FutureFailed,
     HeartbeatLost,
     Input,
     Redistributed,
@@ -86,8 +88,6 @@ from .inputs import (
     Reread,
     RereadEnd,
     Sent,
-    StateCompleted,
-    StateFailed,
     StateNotStored,
     StateStored,
     Tick,
@@ -127,7 +127,7 @@ class CoordinatorCore:
             assert isinstance(input, Committed), f"{input} while a commit is under way"
             job.committing = None
             job.history.apply(committing.records)
-            _go_on(job, committing.then, input)
+            _follow_up(job, committing.then, input)
         else:
             _dispatch(job, input)
         while job.committing is None and job.rereading is None and _advance(job):
@@ -179,7 +179,7 @@ def _dispatch(job: JobState, input: Input) -> None:
             commands.request_answered(job, input)
         case WorkLeft():
             job_end.work_left(job, input)
-        case StateCompleted() | StateFailed() | StateStored() | StateNotStored() | AttemptRejected():
+        case FutureCompleted() | FutureFailed() | StateStored() | StateNotStored() | AttemptRejected():
             if job.epoch is not None:
                 _dispatch_in_epoch(job, input)
         case Tick():
@@ -207,12 +207,12 @@ def _take_reread(job: JobState, input: Reread | RereadEnd) -> None:
 
 
 def _dispatch_in_epoch(
-    job: JobState, input: StateCompleted | StateFailed | StateStored | StateNotStored | AttemptRejected
+    job: JobState, input: FutureCompleted | FutureFailed | StateStored | StateNotStored | AttemptRejected
 ) -> None:
     match input:
-        case StateCompleted():
+        case FutureCompleted():
             checkpoints.cut(job, input)
-        case StateFailed():
+        case FutureFailed():
             checkpoints.cut_failed(job, input)
         case StateStored():
             checkpoints.state_stored(job, input)
@@ -226,14 +226,14 @@ def _dispatch_in_epoch(
             assert_never(input)
 
 
-def _go_on(job: JobState, then: AfterCommit, committed: Committed) -> None:
+def _follow_up(job: JobState, then: AfterCommit, committed: Committed) -> None:
     match then:
-        case GoOn():
+        case NoFollowUp():
             pass
         case BeginEpoch(first_checkpoint_id=first):
             recovery.claimed(job, first, committed)
-        case RunEpoch():
-            recovery.run_epoch(job)
+        case FinishCatchUp():
+            recovery.begin_running(job)
         case Complete(checkpoint_id=n, gone=gone):
             checkpoints.completed(job, n, gone)
         case CompleteBatch(checkpoint_id=n, gone=gone):
@@ -367,7 +367,7 @@ def _complete(job: JobState) -> bool:
     pending = checkpoints.oldest_acknowledged(job)
     if pending is None:
         return False
-    if job.settings.batches:
+    if job.settings.driven_by_query:
         batches.prepare(job, pending)
     else:
         checkpoints.complete(job, pending, Complete)

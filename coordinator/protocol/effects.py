@@ -155,7 +155,7 @@ class CallEvents:
 
 @dataclass(frozen=True, slots=True)
 class CallCheckpoint:
-    """Answered by StateCompleted or StateFailed, some time."""
+    """Answered by FutureCompleted or FutureFailed, some time."""
 
     operator: str
     checkpoint_id: int

@@ -41,7 +41,7 @@ def fail_attempt(job: JobState, subtask: SubtaskId, cause: str, *, counted: bool
     job.statistics.last_failure = f"{subtask} attempt {attempt.id}: {cause}"
     region = region_of(job, subtask)
     policies = {member: job.settings.operator(member.operator).on_failover for member in region}
-    if FailoverPolicy.GLOBAL in policies.values() or job.settings.batches:
+    if FailoverPolicy.GLOBAL in policies.values() or job.settings.driven_by_query:
         return fail_globally(job, job.statistics.last_failure, failed=subtask, counted=counted)
     delay = _spend(job, counted, subtask, cause)
     if delay is None:
@@ -122,7 +122,7 @@ def fail_globally(job: JobState, cause: str, *, failed: SubtaskId | None = None,
 def _undo(job: JobState, slot: Slot) -> None:
     """Its instance is to say Hello again; one that is frozen, or stuck in user code, does not."""
     attempt, log_time = slot.attempt, job.clock.seconds
-    if attempt is not None and not job.settings.batches:
+    if attempt is not None and not job.settings.driven_by_query:
         hello, killed_at = attempt.hello, log_time if attempt.killed else None
         job.registry.undone[slot.subtask] = UndoneAttempt(
             attempt.id, hello.task, hello.host, log_time, attempt.seen_at, attempt.step, killed_at

@@ -94,8 +94,8 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class StateCompleted:
-    """A coordinator completed its checkpoint future: the cut, in one order with ``Sent``."""
+class FutureCompleted:
+    """A coordinator completed its checkpoint future. This is its cut, in one order with ``Sent``."""
 
     operator: str
     checkpoint_id: int
@@ -103,7 +103,7 @@ class StateCompleted:
 
 
 @dataclass(frozen=True, slots=True)
-class StateFailed:
+class FutureFailed:
     """A coordinator's checkpoint future failed."""
 
     operator: str
@@ -199,8 +199,8 @@ Input = (
     | EndsSeen
     | AckRead
     | Sent
-    | StateCompleted
-    | StateFailed
+    | FutureCompleted
+    | FutureFailed
     | StateStored
     | StateNotStored
     | CoordinatorRaised

@@ -64,7 +64,7 @@ def commit(job: JobState) -> bool:
     assert job.due_end is not None
     (ending, cause), job.due_end = job.due_end, None
     finished = JobFinished(job.history.epoch, JobOutcome(ending), cause, job.registry.run_id)
-    over = [] if ending is Ending.FAILED else job.history.stop_over()
+    over = [] if ending is Ending.FAILED else job.history.stop_tombstone()
     job.commit([*keyed(finished), *over], EndJob(ending, cause))
     return True
 

@@ -24,7 +24,7 @@ def stops(
 
     ``read`` is what stands in the acks topic behind :func:`hellos_from`, in order.
     """
-    if settings.batches:
+    if settings.driven_by_query:
         return []  # a query's tasks wait for nobody
     finished, here = history.finished, frozenset(settings.subtasks())
     assert finished is not None

@@ -25,7 +25,7 @@ def read_heartbeat(job: JobState, appended_at_ms: int, heartbeat: CoordinatorHea
 def _fail_the_silent(job: JobState) -> None:
     """Judges every attempt by log time: who has said nothing, and who has handled nothing of what it was sent."""
     log_time, settings = job.clock.seconds, job.settings
-    if settings.batches:
+    if settings.driven_by_query:
         return  # a query is no process of ours: it says when it needs something, and Spark watches its tasks
     failover.end_undone(job)
     for slot in job.live():

@@ -27,7 +27,7 @@ from ...schemas.settings import OperatorSettings, Restore
 from ...schemas.state import OPEN_END, Sender
 from ...schemas.status import Ending
 from . import attempts, batches, commands, inbox, payload_schemas, rescaling, stops
-from .after_commit import BeginEpoch, RunEpoch
+from .after_commit import BeginEpoch, FinishCatchUp
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
 from .inputs import Begin, Committed, Redistributed, Reread
@@ -75,7 +75,7 @@ def check_layout(job: JobState, history: History, restore: Restore, checkpoint_i
 
 def _check_taken(job: JobState, restored: Checkpoint) -> None:
     _check_driver(job, restored.id, by_query=bool(restored.header.committer))
-    if job.settings.batches:
+    if job.settings.driven_by_query:
         _check_fits(job, restored.id, restored.header.operators)
 
 
@@ -162,9 +162,9 @@ def _check_prepared(job: JobState) -> None:
 
 def _check_driver(job: JobState, n: int, *, by_query: bool) -> None:
     """What long-running subtasks have done and what a query has read are not the same state."""
-    if by_query != job.settings.batches:
+    if by_query != job.settings.driven_by_query:
         by, now = "a Structured Streaming query", "long-running tasks"
-        if job.settings.batches:
+        if job.settings.driven_by_query:
             by, now = now, by
         raise JobRefused(
             f"checkpoint {n} of job {job.settings.name} was taken with {by}, and the job is now started for"
@@ -275,7 +275,8 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     job.phase = Phase.CLAIMING
     new_run = attempts.unclaimed_run(job)
     run = [] if new_run is None else keyed(new_run)
-    aborted = [*history.undecided(but=NO_CHECKPOINT), *history.stop_over()] if job.next_epoch.aborts_prepared else []
+    aborts = job.next_epoch.aborts_prepared
+    aborted = [*history.prepared_tombstones(), *history.stop_tombstone()] if aborts else []
     job.next_epoch.aborts_prepared = False
     schemas = payload_schemas.claimed(job, record.epoch)
     records = [*keyed(record), *derived, *run, *aborted, *schemas]
@@ -322,14 +323,14 @@ def _inherit_finished(job: JobState, restored: Checkpoint | None) -> None:
 
 def reread(job: JobState, read: Reread) -> None:
     """A record between the restored checkpoint's inbox position and the claim."""
-    restored = job.current.restored
+    restored, by_query = job.current.restored, job.settings.driven_by_query
     record: AcksRecord = read.record
     if isinstance(record, FromAttempt):
         _answered(job, record.sender)
     match record:
         case OperatorEventFrame() if restored is not None and not restored.header.savepoint:
             inbox.inherit(job, restored, read.offset, record)
-        case RunStarted() | Hello() if job.settings.batches:
+        case RunStarted() | Hello() if by_query:
             pass  # long-running tasks of another incarnation of the job
         case RunStarted() if job.next_epoch.is_first:
             job.registry.take_run(record.run, read.offset)
@@ -344,7 +345,7 @@ def reread(job: JobState, read: Reread) -> None:
                 job.registry.wait(waiting)  # mutant: oldest-hello-wins
         case FailureHint() if job.next_epoch.is_first:
             job.registry.forget_hello_of(record, job.clock.seconds)
-        case BatchWanted() | BatchCommitted() | BatchEvents() if job.next_epoch.is_first and job.settings.batches:
+        case BatchWanted() | BatchCommitted() | BatchEvents() if by_query and job.next_epoch.is_first:
             batches.recall(job, read.offset, record)
         case Command() if job.next_epoch.is_first:
             commands.read_command(job, read.offset, record)
@@ -365,9 +366,9 @@ def caught_up(job: JobState) -> None:
     if (lost := inbox.lost(job)) is not None:
         job.phase, job.due_end = Phase.RUNNING, (Ending.FAILED, lost)
     elif (claim := attempts.unclaimed_run(job)) is not None:
-        job.commit(keyed(claim), RunEpoch())
+        job.commit(keyed(claim), FinishCatchUp())
     else:
-        run_epoch(job)
+        begin_running(job)
 
 
 def _recall_undone(job: JobState) -> None:
@@ -376,7 +377,7 @@ def _recall_undone(job: JobState) -> None:
     Its Hello may be truncated away, and it may be frozen or stuck: then its task must be ended, as any other's.
     """
     registry = job.registry
-    if registry.run is None or job.settings.batches:
+    if registry.run is None or job.settings.driven_by_query:
         return
     for subtask, slot in job.current.slots.items():
         known = [c.subtasks[subtask] for c in job.history.checkpoints.values() if _was_taken_by(job, c, subtask)]
@@ -398,7 +399,8 @@ def _was_taken_by(job: JobState, checkpoint: Checkpoint, subtask: SubtaskId) -> 
     return same and subtask in checkpoint.subtasks
 
 
-def run_epoch(job: JobState) -> None:
+def begin_running(job: JobState) -> None:
+    """Begin the epoch's work behind its catching up: reset or start the coordinators, then reset the subtasks."""
     epoch, restored = job.current, job.current.restored
     for operator in job.coordinated():
         if restored is not None or not job.next_epoch.is_first:
@@ -417,7 +419,7 @@ def run_epoch(job: JobState) -> None:
         # One that waits for its Start gets that alone ◆; where the subtask has finished it gets none, and an instance
         # before it may still wait to be told so.
         waits = subtask in job.registry.waiting and slot.phase is not SlotPhase.DONE
-        if not waits and not job.settings.batches:
+        if not waits and not job.settings.driven_by_query:
             job.emit(Append(subtask, Reset(epoch.number, slot.generation)))
     for subtask in sorted(epoch.inherited.keys() - epoch.slots.keys()):
         inbox.hand_inherited(job, subtask)
@@ -435,7 +437,7 @@ def run_epoch(job: JobState) -> None:
     job.registry.superseded.clear()
     job.schedule.begin(job.after_interval())
     job.registry.registered |= {s for s, w in job.registry.waiting.items() if job.registry.is_of_run(w.hello)}
-    if job.next_epoch.is_first and not job.settings.batches:
+    if job.next_epoch.is_first and not job.settings.driven_by_query:
         job.registry.incomplete_since = None if job.registry.run is None else job.now
         _recall_undone(job)  # mutant: stuck-before-a-takeover-forgotten
     job.next_epoch.is_first = False

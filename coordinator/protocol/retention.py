@@ -19,13 +19,13 @@ REPLAY_STEPS = 10
 """Into how many steps a replay window is divided: of each one checkpoint is kept to begin at."""
 
 
-def outdated(job: JobState, completing: int, *, savepoint: bool) -> list[int]:
-    """Which checkpoints go when ``completing`` completes now."""
+def discarded_by(job: JobState, completing: int, *, savepoint: bool) -> list[int]:
+    """Return the ids of the checkpoints to discard when ``completing`` completes now."""
     history, window = job.history, job.settings.replay_retention
     line = [*_times(history), (completing, job.wall_ms())]
     begins = beginnings(line, window) if window > 0 else frozenset()
-    retained = job.settings.checkpoint.retained
-    return [n for n in history.outdated(retained, completing, savepoint=savepoint) if n not in begins]
+    subsumed = history.subsumed_by(completing, job.settings.checkpoint.retained, savepoint=savepoint)
+    return [n for n in subsumed if n not in begins]
 
 
 def forget(job: JobState, gone: Iterable[Checkpoint]) -> None:

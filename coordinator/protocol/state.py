@@ -380,7 +380,7 @@ class JobState:
                 CoordinatorClosed(f"the coordinator ended: {cause}")
             ):
                 self.emit(Settle(stream))
-            if slot.attempt is not None and ending is not Ending.FENCED and not self.settings.batches:
+            if slot.attempt is not None and ending is not Ending.FENCED and not self.settings.driven_by_query:
                 hello = slot.attempt.hello
                 self.emit(Append(slot.subtask, Stop(self.history.epoch, slot.attempt.id, hello.nonce, cause)))
         for subtask, waiting in self.registry.waiting.items():
@@ -402,8 +402,8 @@ class JobState:
 
     def after_interval(self) -> float | None:
         """Monotonic second of the periodic checkpoint after one at this instant; None where there are none."""
-        interval = self.settings.checkpoint.interval
-        return None if interval is None or self.settings.batches else self.now + interval  # mutant: interval-triggers
+        interval, by_query = self.settings.checkpoint.interval, self.settings.driven_by_query
+        return None if interval is None or by_query else self.now + interval  # mutant: interval-triggers
 
     def wall_ms(self, at: float | None = None) -> int:
         """Milliseconds since 1970 at a monotonic second, by default now."""

@@ -60,7 +60,7 @@ def stream(
     """
     if coordinator not in ("driver", "elsewhere"):
         raise ConfigurationError(f"coordinator is {coordinator!r}; use 'driver' or 'elsewhere'")
-    settings = dataclasses.replace(job.settings, batches=True)
+    settings = dataclasses.replace(job.settings, driven_by_query=True)
     operator = next(iter(job.operators.values()))
     schema = described(operator.codec)
     if schema is None:

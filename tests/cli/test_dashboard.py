@@ -62,7 +62,7 @@ def no_starlette(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("no_starlette")
 def test_without_the_extra_the_error_says_what_to_install() -> None:
     with (
-        pytest.raises(UsageError, match=r"needs starlette.*pip install 'penstock\[dashboard\]'"),
+        pytest.raises(UsageError, match=r"needs starlette.*pip install 'penstock-spark\[dashboard\]'"),
         dashboard_served(0, lambda: None, print),
     ):
         pass

@@ -52,7 +52,7 @@ def commit(log: FencedLog, history: History, records: list[Keyed]) -> None:
 
 def complete(log: FencedLog, history: History, n: int) -> None:
     """With two parts, each with a state; the last two are kept."""
-    gone = history.outdated(2, n, savepoint=False)
+    gone = history.subsumed_by(n, 2, savepoint=False)
     parts = [
         CheckpointPart(
             n, i, "op", (SubtaskSnapshot(i, 1, 1, 0, n, StateHandle(9, inline=b"%9d" % n), n, (), n, 0, (), False),)
@@ -62,7 +62,7 @@ def complete(log: FencedLog, history: History, n: int) -> None:
     header = CheckpointCompleted(
         1, n, False, n, n, 2, (OperatorSnapshot("op", 2, None, n, 128, ()),), n, tuple(gone), n + 100
     )
-    commit(log, history, [*keyed(*parts, header), *history.discards(gone, n)])
+    commit(log, history, [*keyed(*parts, header), *history.checkpoint_tombstones(gone, n)])
 
 
 def test_readers_of_a_log_that_is_compacted_meanwhile_fold_it_to_the_same_history(transport: KafkaTransport) -> None:

@@ -11,7 +11,7 @@ import pytest
 from penstock.coordinator import mailbox as mailbox_module
 from penstock.coordinator.futures import Ledger
 from penstock.coordinator.mailbox import Mailbox
-from penstock.coordinator.protocol.inputs import Sent, StateCompleted, Tick
+from penstock.coordinator.protocol.inputs import FutureCompleted, Sent, Tick
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.ids import SubtaskId
 
@@ -27,13 +27,13 @@ def test_sends_before_a_completion_stay_before_it_and_later_ones_behind() -> Non
     mailbox = Mailbox()
     to = ledger(mailbox)
     mailbox.send(to, b"before")
-    mailbox.post(StateCompleted("op", 1, b""))
+    mailbox.post(FutureCompleted("op", 1, b""))
     mailbox.send(to, b"after")
     before, cut, after = mailbox.take(None)
     assert isinstance(before, Sent)
     assert isinstance(after, Sent)
     assert (before.events, after.events) == ([b"before"], [b"after"])
-    assert isinstance(cut, StateCompleted)
+    assert isinstance(cut, FutureCompleted)
 
 
 def test_many_sends_make_one_batch_per_stream() -> None:
@@ -108,9 +108,9 @@ def test_what_is_posted_overtakes_what_was_read() -> None:
     mailbox.post_reads([("first", 1), ("second", 1)])  # type: ignore[list-item]
     assert mailbox.take(None) == [], "it does not wait: there is a read"
     assert mailbox.next_read() == "first"
-    mailbox.post(StateCompleted("op", 1, b""))
+    mailbox.post(FutureCompleted("op", 1, b""))
     assert mailbox.next_read() is None
-    assert [type(item) for item in mailbox.take(None)] == [StateCompleted]
+    assert [type(item) for item in mailbox.take(None)] == [FutureCompleted]
     mailbox.post(Tick())
     assert mailbox.next_read(overtaken=False) == "second", "one may be taken nevertheless, so that reads go on"
     assert mailbox.next_read(overtaken=False) is None
@@ -121,8 +121,8 @@ def test_a_taker_that_wants_no_reads_does_not_wake_for_one() -> None:
     mailbox = Mailbox()
     mailbox.post_reads([(Tick(), 1)])
     threading.Timer(0.01, mailbox.post_reads, ([(Tick(), 1)],)).start()
-    threading.Timer(0.05, mailbox.post, (StateCompleted("op", 1, b""),)).start()
-    assert [type(item) for item in mailbox.take(time.monotonic() + PATIENCE_S, reads=False)] == [StateCompleted]
+    threading.Timer(0.05, mailbox.post, (FutureCompleted("op", 1, b""),)).start()
+    assert [type(item) for item in mailbox.take(time.monotonic() + PATIENCE_S, reads=False)] == [FutureCompleted]
 
 
 @pytest.mark.parametrize(("bounds", "size"), [((2, 1_000), 0), ((1_000, 2), 1)])

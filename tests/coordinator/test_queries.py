@@ -23,7 +23,7 @@ from .jobs import PATIENCE_S, Plan, make_job
 
 @contextmanager
 def coordinating(job: Job, broker: MemoryBroker) -> Iterator[CoordinatorService]:
-    settings = dataclasses.replace(job.settings, batches=True)
+    settings = dataclasses.replace(job.settings, driven_by_query=True)
     options = CoordinatorOptions(status_interval_s=0.05)
     service = CoordinatorService(
         instances_of(settings, job.coordinators, MemoryTransport(broker), options), job.restart

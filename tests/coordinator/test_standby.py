@@ -429,7 +429,7 @@ def test_a_query_is_answered_by_whoever_is_at_work() -> None:
     broker, plans, hosts = MemoryBroker(), [Plan(), Plan()], []
     for plan in plans:
         job = make_job(plan)
-        settings = dataclasses.replace(job.settings, batches=True)
+        settings = dataclasses.replace(job.settings, driven_by_query=True)
         options = CoordinatorOptions(status_interval_s=0.02)
         host = StandbyService(
             settings, job.coordinators, MemoryTransport(broker), job.restart, options, takeover_after=AFTER_S

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import AppendFailed, StateCompleted
+from penstock.coordinator.protocol.inputs import AppendFailed, FutureCompleted
 from penstock.coordinator.protocol.waiting import waits_for
 from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.errors import TaskNotRunning
@@ -45,7 +45,7 @@ def test_what_the_coordinator_completed_with_is_what_the_checkpoint_holds() -> N
     script = manual(THREE)
     n = script.trigger()
     state = bytes([11, 22, 33, 44])
-    script.handle(StateCompleted("op", n, state))
+    script.handle(FutureCompleted("op", n, state))
     script.acknowledge(n)
     (completed,) = script.committed(CheckpointCompleted)
     handle = completed.operators[0].coordinator_state

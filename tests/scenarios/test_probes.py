@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import StateFailed
+from penstock.coordinator.protocol.inputs import FutureFailed
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.errors import TaskNotRunning
 from penstock.schemas.events import EventFrame, FailoverPolicy, TriggerCheckpoint
@@ -34,7 +34,7 @@ def test_p2_a_savepoint_that_its_coordinator_fails_leaves_the_checkpoint_before_
     script.send(script.task(S0), b"behind the first cut")
     savepoint = script.savepoint(CommandKind.SAVEPOINT)
     script.forget()
-    script.handle(StateFailed("op", savepoint, "no directory"))
+    script.handle(FutureFailed("op", savepoint, "no directory"))
     assert script.calls == [
         effects.CallAborted("op", savepoint, "the coordinator of op failed its checkpoint future: no directory")
     ]

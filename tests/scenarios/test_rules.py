@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateFailed
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, FutureFailed
 from penstock.schemas.acks import CommandKind, FailureHint
 from penstock.schemas.checkpoints import CheckpointCompleted
 from penstock.schemas.errors import TaskNotRunning
@@ -100,7 +100,7 @@ def test_futures_that_coordinators_fail_count_as_failures() -> None:
     script = Script.running(checkpoint={"tolerable_failures": 1})
     script.auto_cut = False
     for _ in range(2):
-        script.handle(StateFailed("op", script.trigger(), "not now"))
+        script.handle(FutureFailed("op", script.trigger(), "not now"))
     assert script.job.history.epoch == 2
     assert "2 checkpoints in a row failed" in script.job.statistics.last_failure
 

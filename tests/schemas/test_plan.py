@@ -64,7 +64,7 @@ def test_subtasks_read_their_events_and_records_and_write_acks_and_records() -> 
 
 
 def test_the_tasks_of_a_query_read_its_coordinators_answers_too() -> None:
-    one = JobSettings("flights", (OperatorSettings("reader", 4),), batches=True)
+    one = JobSettings("flights", (OperatorSettings("reader", 4),), driven_by_query=True)
     grants = Plan(one).grants([Role.SUBTASK])
     assert Grant(Resource.TOPIC, one.topics.status, False, Operation.READ) in grants
 

@@ -75,7 +75,7 @@ class Checks:
         for coordinator in self.world.coordinators:
             if coordinator.alive:
                 self._bounds(coordinator)
-        if self.world.config.batches:
+        if self.world.config.driven_by_query:
             self.query.after_step()
 
     # ---- who is who
@@ -122,7 +122,7 @@ class Checks:
     def appended(self, coordinator: CoordinatorProcess, subtask: SubtaskId, frame: EventFrame) -> None:
         """Nothing sent behind a cut is on its way before the subtask's own snapshot, or a later marker."""
         epoch, cut_at = coordinator.core.job.epoch, coordinator.users[subtask.operator].cut_at
-        if self.world.config.batches:
+        if self.world.config.driven_by_query:
             self.query.appended(coordinator, subtask, frame)
         pending = [] if epoch is None else [p for p in epoch.pending.values() if subtask.operator not in p.uncut]
         for p in pending:
@@ -190,7 +190,7 @@ class Checks:
             return
         for operator in settings.operators:
             held_max = operator.max_held_bytes
-            if settings.batches:  # senders are held back, where they see it
+            if settings.driven_by_query:  # senders are held back, where they see it
                 held_max += operator.max_unsent_bytes + _EVENT_BYTES_MAX
             if epoch.held_bytes[operator.name] > held_max:
                 raise Violation(f"G7: gateways of {operator.name} hold {epoch.held_bytes[operator.name]} bytes")
@@ -342,7 +342,7 @@ class Checks:
             self._highest = checkpoint.id
         self.completed.append(checkpoint.id)
         self.retention.completed(checkpoint)
-        if self.world.config.batches:
+        if self.world.config.driven_by_query:
             self.query.completed(checkpoint)
             return
         ranged = any(map(_has_ranges, checkpoint.subtasks.values()))
@@ -452,7 +452,7 @@ class Checks:
 
     def sent_in(self, checkpoint_id: int, subtask: SubtaskId) -> list[int]:
         """What the subtask had sent by its snapshot."""
-        if self.world.config.batches:
+        if self.world.config.driven_by_query:
             return self.query.sent_in(checkpoint_id, subtask)
         return self._sent_in[checkpoint_id, subtask]
 
@@ -482,7 +482,7 @@ class Checks:
         job = coordinator.core.job
         if job.phase is not Phase.RUNNING or job.commands.waiting:
             return f"the coordinator is {job.phase}, commands {job.commands.waiting}"
-        why = self.query.drained(coordinator) if world.config.batches else self._slots_drained(coordinator)
+        why = self.query.drained(coordinator) if world.config.driven_by_query else self._slots_drained(coordinator)
         if why is not None:
             return why
         if forgotten := set(world.commands) - set(self._executed.values()):

@@ -107,7 +107,7 @@ class Config:
     """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
     """What a subtask says stands twice in the log."""
-    batches: bool = False
+    driven_by_query: bool = False
     """A Spark query drives the job."""
     parallelism: int = 2
     query_faults: float = 1.0
@@ -166,7 +166,7 @@ class Config:
         inputs = INPUTS[self.shape]
         names = tuple(inputs) if inputs else ("alpha", "beta")[: self.operators]
         held, unhandled = (12, 3) if self.tiny else (1 << 20, 1_000_000)
-        unsent = held if self.batches else 1 << 26
+        unsent = held if self.driven_by_query else 1 << 26
         return JobSettings(
             "job",
             tuple(
@@ -201,7 +201,7 @@ class Config:
             task_cancellation_timeout=TASK_CANCELLATION_TIMEOUT_S if self.hangs else 1e6,
             frame_events_max=frame_events,
             state_storage="memory://states",
-            batches=self.batches,
+            driven_by_query=self.driven_by_query,
             replay_retention=self.retention or 0.0,
         )
 
@@ -256,11 +256,12 @@ def _graphs() -> list[Config]:
 
 
 def _queries() -> list[Config]:
-    base = Config("query", batches=True, parallelism=3, batch_events=True, runs=0.0, twins=0.3)
+    base = Config("query", driven_by_query=True, parallelism=3, batch_events=True, runs=0.0, twins=0.3)
     tiny = replace(base, tiny=True, batch_events=False)
     calm = replace(
-        _NO_FAULTS, batches=True, parallelism=3, batch_events=True, query_faults=0, lost_commits=0, name="query-calm"
-    )
+        _NO_FAULTS, driven_by_query=True, parallelism=3, batch_events=True, query_faults=0, lost_commits=0,
+        name="query-calm",
+    )  # fmt: skip
     return [
         calm,
         replace(base, name="query-1", parallelism=1),
@@ -299,7 +300,7 @@ def _retention() -> list[Config]:
             base, name="retention-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1, older=0.3
         ),
         replace(
-            base, name="retention-query", batches=True, parallelism=1, batch_events=True, runs=0.0, twins=0.3,
+            base, name="retention-query", driven_by_query=True, parallelism=1, batch_events=True, runs=0.0, twins=0.3,
             savepoints=0.0,
         ),
     ]  # fmt: skip

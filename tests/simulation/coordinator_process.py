@@ -249,7 +249,7 @@ class CoordinatorProcess:
             self.snapshots_seen.add((event.record.checkpoint_id, event.record.sender.subtask_id))
         decided = self.core.handle(event, self.world.now)
         check_invariants(self.core.job)
-        if self.world.config.batches and (epoch := self.core.job.epoch) is not None:
+        if self.world.config.driven_by_query and (epoch := self.core.job.epoch) is not None:
             self.mailbox.note_held(epoch.held_bytes)
         self._perform_all(decided)
 
@@ -334,7 +334,7 @@ class CoordinatorProcess:
             host.reset_epoch(epoch)
         if isinstance(call, effects.CallCheckpoint):
             self.world.checks.called(self, call.checkpoint_id)
-            if self.world.config.batches:
+            if self.world.config.driven_by_query:
                 self.world.checks.query.called(self, call.checkpoint_id)
         if isinstance(call, effects.CallFailed) and not self.world.config.damages and "its ack" in (call.reason or ""):
             raise Violation(f"section 7.6: {self} refuses an ack that nobody has damaged: {call.reason}")
@@ -627,7 +627,7 @@ class CoordinatorProcess:
 
     def _user_actions(self, user: NumberedCoordinator) -> list[Action]:
         world = self.world
-        weight = 0.4 if world.config.batches else 2.0  # there is to be something new for every batch
+        weight = 0.4 if world.config.driven_by_query else 2.0  # there is to be something new for every batch
         acts: list[Any] = [(weight, user.send, s) for s in user.subtasks if user.can_send(s)]
         for n in user.owed:
             acts.append((2.0, user.complete, n))

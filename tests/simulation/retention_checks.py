@@ -70,7 +70,7 @@ class RetentionChecks:
     def grown(self) -> str | None:
         """Which log holds what has long been needed by nobody; None where none does."""
         window = self.world.config.retention
-        if window is None or self.world.config.batches:  # an idle query has no checkpoints for long
+        if window is None or self.world.config.driven_by_query:  # an idle query has no checkpoints for long
             return None
         since = self.newest_ms - 2000 * window - SLACK_MS
         events = [self.world.event_partition(subtask) for subtask in self.world.settings.subtasks()]

@@ -28,7 +28,7 @@ def seeds_of(name: str, round_: int, share: str) -> range:
     There are fewer where operators feed one another: one of these takes as long as several of the others.
     """
     count = SEEDS if CONFIGS[name].shape is Shape.NONE else SEEDS_OF_GRAPHS
-    count = SEEDS_OF_QUERIES if CONFIGS[name].batches else count
+    count = SEEDS_OF_QUERIES if CONFIGS[name].driven_by_query else count
     begin, first = FIRST_SEED + round_ * count, count // 4
     return range(begin, begin + first) if share == "first" else range(begin + first, begin + count)
 

@@ -127,7 +127,7 @@ class NumberedCoordinator(OperatorCoordinator):
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         self._maybe_raise("execution_attempt_ready")
         self.gateways[subtask], self.live[subtask] = gateway, attempt
-        if self.world.config.batches:
+        if self.world.config.driven_by_query:
             self.world.checks.query.attached(self.process)
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:

@@ -107,7 +107,7 @@ class World:
         """Those whose query is gone."""
         self.announced_planners: list[PlannerProcess] = []
         """By their runs' offsets."""
-        self.fresh = config.batches and (config.fresh > 0 or self.rng.random() < 0.5)
+        self.fresh = config.driven_by_query and (config.fresh > 0 or self.rng.random() < 0.5)
         """The query's option, which counts where Spark has no checkpoint."""
         self.folders = self._new_folders()
         self.adrift: list[Pen] = []
@@ -130,7 +130,7 @@ class World:
         """Whose task of the newest run has returned normally."""
         self.checks = Checks(self)
         self.standby = Group(self) if config.standby else None
-        if not config.batches:
+        if not config.driven_by_query:
             self.new_run()
 
     # ---- what everybody needs
@@ -245,7 +245,7 @@ class World:
         """A finished job stays finished; one that was stopped is started again, as another run."""
         if finished:
             self.finished = True
-        elif not self.config.batches:
+        elif not self.config.driven_by_query:
             self.new_run()
 
     def left(self, instance: SubtaskProcess, departure: Departure) -> None:
@@ -385,9 +385,9 @@ class World:
                 acts.append((2.0, self.spawn_coordinator))
             elif len(living) < 3 and faults:
                 acts.append(Fault(0.05 * faults * self.config.coordinator_faults, self.spawn_coordinator))
-        if self.config.batches:
+        if self.config.driven_by_query:
             acts += self._query_actions()
-        for subtask in () if self.config.batches else self.settings.subtasks():
+        for subtask in () if self.config.driven_by_query else self.settings.subtasks():
             mine = [i for i in self.instances if i.alive and i.subtask == subtask]
             needed = subtask not in self._gone and not self.finished
             if needed and not any(i.run == self.run and not i.given_up for i in mine):

@@ -28,12 +28,12 @@ from penstock.coordinator.protocol.inputs import (
     Begin,
     Committed,
     EndsSeen,
+    FutureCompleted,
     Input,
     Redistributed,
     Reread,
     RereadEnd,
     Sent,
-    StateCompleted,
     Tick,
     WorkLeft,
 )
@@ -355,8 +355,8 @@ class Script:
     def _data(self) -> dict[DataPartition, Offsets]:
         return {p: self.data.get(p, Offsets(0, 0)) for p in self.settings.graph.data_partitions()}
 
-    def completed(self, operator: str, n: int) -> StateCompleted:
-        return StateCompleted(operator, n, self.state(operator, n))
+    def completed(self, operator: str, n: int) -> FutureCompleted:
+        return FutureCompleted(operator, n, self.state(operator, n))
 
     def beginning(self, **changes: Any) -> Begin:
         """What a core that starts now finds."""

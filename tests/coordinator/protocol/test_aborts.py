@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import StateFailed
+from penstock.coordinator.protocol.inputs import FutureFailed
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.events import CheckpointAborted, TriggerCheckpoint
 from penstock.schemas.settings import OperatorSettings
@@ -53,7 +53,7 @@ def test_subtasks_are_not_told_of_a_checkpoint_whose_marker_they_never_got() -> 
     script.auto_cut = False
     n = script.trigger()
     script.forget()
-    script.handle(StateFailed("op", n, "no"))
+    script.handle(FutureFailed("op", n, "no"))
     assert script.appended() == []
     assert names(script.calls) == ["aborted"]
 
@@ -65,7 +65,7 @@ def test_what_was_withheld_for_its_future_is_handed_over_before_the_abort_is_tol
     n = script.trigger()
     script.read(script.task().frame(b"a"))
     script.forget()
-    script.handle(StateFailed("op", n, "no"))
+    script.handle(FutureFailed("op", n, "no"))
     assert names(script.calls) == ["events", "aborted"]
 
 

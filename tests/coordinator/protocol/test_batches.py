@@ -100,7 +100,7 @@ class Query:
 
 
 def driven(**changes: object) -> Script:
-    return Script.begun(batches=True, **changes)  # type: ignore[arg-type]
+    return Script.begun(driven_by_query=True, **changes)  # type: ignore[arg-type]
 
 
 def attached(**changes: object) -> tuple[Script, Query]:

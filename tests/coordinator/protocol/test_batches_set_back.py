@@ -70,7 +70,7 @@ def test_another_parallelism_is_refused_while_a_batch_is_undecided(parallelism: 
     send(script, b"a", to=S1)
     query.plan()
     with pytest.raises(JobRefused, match=rf"2 subtasks of operator op, the job now has {parallelism}"):
-        script.restart(job_settings(OperatorSettings("op", parallelism), batches=True))
+        script.restart(job_settings(OperatorSettings("op", parallelism), driven_by_query=True))
 
 
 @pytest.mark.parametrize("restarted", [True, False])
@@ -187,7 +187,7 @@ def test_another_operator_is_refused_while_a_batch_is_undecided() -> None:
     send(script, b"a")
     query.plan()
     with pytest.raises(JobRefused, match="is of operator op, and the job now has renamed"):
-        script.restart(job_settings(OperatorSettings("renamed", 2), batches=True))
+        script.restart(job_settings(OperatorSettings("renamed", 2), driven_by_query=True))
 
 
 def test_what_an_undecided_checkpoint_of_an_earlier_epoch_waits_for_is_shown() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateCompleted, StateFailed, StateNotStored
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, FutureCompleted, FutureFailed, StateNotStored
 from penstock.coordinator.protocol.inputs import StateStored as Stored
 from penstock.coordinator.protocol.pending import Step
 from penstock.schemas.acks import CheckpointAck, CheckpointDecline, CommandKind, Failed, RunStarted
@@ -138,7 +138,7 @@ class CheckpointMachine(CheckpointLists, RuleBasedStateMachine):
     def _cut(self, n: int, operator: str, large: bool) -> None:
         state = LARGE if large else b"small"
         known = len(self.script.effects)
-        self.script.handle(StateCompleted(operator, n, state))
+        self.script.handle(FutureCompleted(operator, n, state))
         checkpoint = self._find(n)
         stores = [e for e in self.script.effects[known:] if isinstance(e, effects.StoreState)]
         if checkpoint is None or operator in checkpoint.cut_by:
@@ -156,7 +156,7 @@ class CheckpointMachine(CheckpointLists, RuleBasedStateMachine):
 
     def _coordinator_fails_its_future(self, data: st.DataObject) -> None:
         n, operator = self._ids(data), data.draw(st.sampled_from(NAMES))
-        self.script.handle(StateFailed(operator, n, "no"))
+        self.script.handle(FutureFailed(operator, n, "no"))
         checkpoint = self._find(n)
         if checkpoint is not None and operator not in checkpoint.cut_by:
             self._abort([checkpoint], countable=True)

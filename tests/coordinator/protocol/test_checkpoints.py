@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.coordinator.protocol.checkpoints import IDS_RESERVED
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, StateCompleted, StateFailed
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, FutureCompleted, FutureFailed
 from penstock.schemas.acks import CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
 from penstock.schemas.events import EventFrame, TriggerCheckpoint
@@ -227,7 +227,7 @@ def test_a_future_that_is_completed_again_changes_nothing() -> None:
     script = manual()
     n = script.trigger()
     script.handle(script.completed("op", n))
-    script.handle(StateCompleted("op", n, b"another"))
+    script.handle(FutureCompleted("op", n, b"another"))
     script.acknowledge(n)
     (completed,) = script.committed(CheckpointCompleted)
     state = completed.operators[0].coordinator_state
@@ -241,7 +241,7 @@ def test_a_future_that_fails_aborts_only_its_checkpoint() -> None:
     first = script.trigger()
     script.handle(script.completed("op", first))
     second = script.trigger()
-    script.handle(StateFailed("op", second, "no"))
+    script.handle(FutureFailed("op", second, "no"))
     assert list(script.pending) == [first]
     assert script.epoch.number == 1
 

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.commands import WAITING_MAX
-from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, RequestAnswered, StateFailed
+from penstock.coordinator.protocol.inputs import AckRead, CoordinatorRaised, FutureFailed, RequestAnswered
 from penstock.schemas.acks import Command, CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, CommandExecuted, JobFinished, JobOutcome
 from penstock.schemas.events import CheckpointAborted, Stop, TriggerCheckpoint
@@ -97,7 +97,7 @@ def test_a_savepoint_that_its_coordinator_fails_is_refused() -> None:
     script = Script.running()
     script.auto_cut = False
     n = script.savepoint()
-    script.handle(StateFailed("op", n, "not now"))
+    script.handle(FutureFailed("op", n, "not now"))
     (reply,) = script.replies()
     assert "not now" in reply.outcome
 
@@ -198,7 +198,7 @@ def test_a_stopping_savepoint_aborted_before_its_markers_goes_on() -> None:
     script = Script.running()
     script.auto_cut = False
     n = script.savepoint(STOP_WITH)
-    script.handle(StateFailed("op", n, "not now"))
+    script.handle(FutureFailed("op", n, "not now"))
     assert script.epoch.number == 1
     assert script.ended is None
 

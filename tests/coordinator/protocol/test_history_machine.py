@@ -135,7 +135,8 @@ class HistoryMachine(RuleBasedStateMachine):
             n, self.next_id = self.next_id, self.next_id + 1
         newest = [i for i in self.line if not self.kept[i][0].savepoint][-RETAINED if savepoint else 1 - RETAINED :]
         gone = [i for i, (header, _) in self.kept.items() if i not in newest and not header.savepoint]
-        assert self.history.outdated(RETAINED, n, savepoint=savepoint) == gone, "the last K of the line, and savepoints"
+        subsumed = self.history.subsumed_by(n, RETAINED, savepoint=savepoint)
+        assert subsumed == gone, "the last K of the lineage stay, and savepoints"
         position = max(self.commands_position, self.acks_end - commands_left)
         self.reserved_through = max(self.reserved_through, n + ahead)
         header = CheckpointCompleted(
@@ -143,7 +144,7 @@ class HistoryMachine(RuleBasedStateMachine):
             position, tuple(gone), self.reserved_through,
         )  # fmt: skip
         pieces, subtasks = snapshots(n, parts)
-        tombstones = self.history.discards(gone, position)
+        tombstones = self.history.checkpoint_tombstones(gone, position)
         self._commit(*keyed(*pieces, header), *tombstones)
         self.kept = {i: k for i, k in self.kept.items() if i not in gone}
         self.line = [i for i in self.line if i not in gone]
@@ -158,7 +159,7 @@ class HistoryMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_checkpoint_is_given_up(self, data: st.DataObject) -> None:
         n = data.draw(st.sampled_from(sorted(set(self.kept) - {self.last})))
-        self._commit(*self.history.discards([n], commands_below=0))
+        self._commit(*self.history.checkpoint_tombstones([n], commands_below=0))
         del self.kept[n]
         self.line = [i for i in self.line if i != n]
 

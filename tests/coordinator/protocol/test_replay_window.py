@@ -229,14 +229,14 @@ class Life:
         position = max(lowest, len(self.appended_at) - behind)
         ranges = (Segment(max(0, position - owed), position, 1, 0, 0),) if owed else ()
         begins = beginnings([*self.times(), (n, self.now)], self.window) if self.window else frozenset()
-        outdated = self.history.outdated(self.retained, n, savepoint=savepoint)
-        gone = [i for i in outdated if i not in begins]
+        subsumed = self.history.subsumed_by(n, self.retained, savepoint=savepoint)
+        gone = [i for i in subsumed if i not in begins]
         header = CheckpointCompleted(
             1, n, savepoint, self.now, self.now, 1, (OperatorSnapshot("op", 1, None, position, 128, ()),), position,
             tuple(gone), 0,
         )  # fmt: skip
         snapshot = SubtaskSnapshot(0, 0, 1, 0, 0, None, position, ranges, 0, 0, (), False)
-        tombstones = self.history.discards(gone, 0)
+        tombstones = self.history.checkpoint_tombstones(gone, 0)
         self.history.apply([*keyed(CheckpointPart(n, 0, "op", (snapshot,)), header), *tombstones])
         self.completed[n] = self.ever[n] = self.now, position
 

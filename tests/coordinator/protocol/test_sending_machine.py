@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.coordinator.futures import EventFuture, Ledger
 from penstock.coordinator.in_flight_bytes import Load
-from penstock.coordinator.protocol.inputs import CoordinatorRaised, Sent, StateCompleted
+from penstock.coordinator.protocol.inputs import CoordinatorRaised, FutureCompleted, Sent
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.acks import CheckpointAck, CheckpointDecline, RunStarted, SnapshotTaken
 from penstock.schemas.events import EventFrame, FailoverPolicy, Start, TriggerCheckpoint
@@ -199,7 +199,7 @@ class SendingMachine(RuleBasedStateMachine):
 
     def _cut(self, operator: str) -> None:
         checkpoint = self.pending[-1]
-        self.script.handle(StateCompleted(operator, checkpoint.id, b"state"))
+        self.script.handle(FutureCompleted(operator, checkpoint.id, b"state"))
         checkpoint.cut_by.add(operator)
         if checkpoint.has_markers:
             for subtask in SUBTASKS:  # section 7.4: what was sent before the cut stands before the marker

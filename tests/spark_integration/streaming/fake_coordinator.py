@@ -25,7 +25,7 @@ OPERATOR = "reader"
 
 def topics_of(transport: Transport, job: str, parallelism: int) -> TopicNames:
     """The job's topics, which are made where there are none."""
-    settings = JobSettings(job, (OperatorSettings(OPERATOR, parallelism),), batches=True)
+    settings = JobSettings(job, (OperatorSettings(OPERATOR, parallelism),), driven_by_query=True)
     transport.create_topics(settings.topic_specs)
     return settings.topics
 

@@ -35,7 +35,7 @@ from penstock.transport.kafka import KafkaConfig, KafkaTransport
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition, Transport
 
-SETTINGS = JobSettings("flights", (OperatorSettings("reader", 3),), batches=True)
+SETTINGS = JobSettings("flights", (OperatorSettings("reader", 3),), driven_by_query=True)
 TOPIC = SETTINGS.topics.acks
 
 
