@@ -1,4 +1,4 @@
-"""Reads a job's checkpoint log to its end."""
+"""Read a job's checkpoint log to its end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,22 @@ _log = logging.getLogger(__name__)
 
 
 def read_log(job: str, transport: Transport, partition: Partition, timeout_s: float) -> list[Keyed]:
-    """Every record of a job's checkpoint log; what is nobody's is kept out. Raises JobRefused where one of ours, or of
-    a newer release, cannot be read."""
+    """Return every record of a job's checkpoint log but those that are not Penstock's.
+
+    Raises JobRefused if a record of Penstock's is damaged, or was written by a newer release.
+    """
     records = list(transport.read_all(partition, timeout_s))
-    read = [keyed for record in records if (keyed := readable(job, record)) is not None]
+    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
     if foreign := len(records) - len(read):
         _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
     return read
 
 
-def readable(job: str, record: LogRecord) -> Keyed | None:
-    """None for what is nobody's. A record that a newer release wrote refuses the start: an older one must not overlook
-    a checkpoint. So does one of ours that is damaged: it may have been one."""
+def _readable(job: str, record: LogRecord) -> Keyed | None:
+    """Return a record of Penstock's with its key, None for any other.
+
+    A damaged record, or one of a newer release, refuses the start: it may be a checkpoint, which must not be overlooked.
+    """
     key = (record.key or b"").decode(errors="replace")
     if record.value is None:
         return key, None
@@ -34,8 +38,8 @@ def readable(job: str, record: LogRecord) -> Keyed | None:
     except ForeignRecord:
         return None
     except UnreadableRecord as error:
-        raise JobRefused(  # mutant: damaged-record-kept-out
+        raise JobRefused(
             f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
-            f" wrote it; where nobody did, purge the job (penstock purge {job})"
+            f" wrote it; if there is none, purge the job (penstock purge {job})"
         ) from error
     return (key, decoded) if isinstance(decoded, CheckpointLogRecord) else None

@@ -1,4 +1,4 @@
-"""Follows what a job's coordinators tell about it, from the topic alone: they may run anywhere, or not at all."""
+"""Follow a job's statuses, from its status topic alone: its coordinators may run anywhere, or not at all."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ..transport.ports import Transport
 from .status_log import LOOK_BACK, NEWER_MAX, StatusLog
 
 ASK_AFTER_S = 1.5
-"""When nothing has come for so long the broker is asked why: readers are silent while it is away."""
+"""Seconds without a record after which the broker is asked why: readers are silent while it is away."""
 LOOK_EVERY_S = 10.0
-"""So often it is looked whether the topic is still the same one, also where records come: of a topic that was made anew
-while nobody could look, those behind the position read before come as if nothing had been."""
+"""Seconds between checks that the topic is still the same one, also while records come: a topic that was recreated
+during an outage goes on to deliver the records after the last position, as if nothing had happened."""
 
 
 class Heard(NamedTuple):
-    """A status, and when it was told: by the clock of whoever reads it, which need not be that of who wrote it.
+    """A status and the time when it was read, by the reader's clock.
 
-    What stood in the topic before is taken to have been told when it says.
+    For a status that was in the topic before, it is the time that the status itself names.
     """
 
     status: JobStatus
@@ -30,11 +30,7 @@ class Heard(NamedTuple):
 
 
 class StatusFollower(AbstractContextManager["StatusFollower"]):
-    """The job's statuses in the order they were written, beginning some minutes ago. For one thread.
-
-    Raises TopicMissing where the job does not exist (any more, or is another one of its name), TransportError where
-    the broker does not answer, WrittenByNewer where a newer release tells it. It may be polled again.
-    """
+    """The job's statuses in the order they were written, beginning some minutes ago. For one thread."""
 
     def __init__(self, transport: Transport, topics: TopicNames) -> None:
         self._log = StatusLog(transport, topics, LOOK_BACK)
@@ -46,7 +42,11 @@ class StatusFollower(AbstractContextManager["StatusFollower"]):
         return self._log.caught_up
 
     def poll(self, timeout_s: float) -> list[Heard]:
-        """What has come, waiting at most so long for the first of it; anything else in the topic is passed over."""
+        """Return the statuses written since the last call; wait up to ``timeout_s`` for the first. Skip other records.
+
+        Raises TopicMissing if the job does not exist (or was recreated under its name), TransportError if the broker
+        does not answer, WrittenByNewer if a newer release wrote the statuses. Calling it again is allowed.
+        """
         log = self._log
         if abs(time.time() - self._looked_at) > LOOK_EVERY_S:
             with suppress(BrokerUnreachable):  # silence will tell, if it is more than slow
@@ -66,7 +66,7 @@ class StatusFollower(AbstractContextManager["StatusFollower"]):
         ]
 
     def _ask(self) -> None:
-        """Nothing comes: is the broker there, and is it still the same topic?"""
+        """Ask the broker whether it still has the topic, and whether that is the same one."""
         self._asked_at = self._looked_at = time.time()  # which goes on while a machine sleeps
         self._log.ask()
 

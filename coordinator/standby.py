@@ -244,7 +244,7 @@ class StandbyService:
 
 
 class _Listener:
-    """What a host hears from the status topic while it stands by, through outages of the broker."""
+    """Reader of the status topic for a host that stands by; it survives outages of the broker."""
 
     def __init__(
         self,
@@ -253,7 +253,7 @@ class _Listener:
         check: Callable[[JobStatus], None],
         check_same_job: Callable[[], None],
     ) -> None:
-        """``check`` raises for a status that was told just now, ``check_same_job`` if the topics are another job's."""
+        """Take two checks: ``check`` raises for a new status, ``check_same_job`` if the topics are another job's."""
         self._transport, self._topics, self._checkpoints = transport, topics, Partition(topics.checkpoints, 0)
         self._check, self._check_same_job = check, check_same_job
         self._log: StatusLog | None = None
@@ -263,7 +263,7 @@ class _Listener:
         self._missing_since: float | None = None
 
     def look(self, watch: Watch) -> tuple[bool, str]:
-        """Tells ``watch`` what there is to read; whether that is all, and if not, why."""
+        """Feed ``watch`` the new statuses; return whether the topic was read to its end and, if not, the error."""
         try:
             self._read(watch)
             self._missing_since = None
@@ -278,7 +278,7 @@ class _Listener:
             return False, str(error)
 
     def _has_been_missing(self) -> bool:
-        """A broker that has just started may not know a topic for a moment."""
+        """Return whether the topic has been missing for longer than a broker that starts may not know it."""
         now = time.monotonic()
         self._missing_since = self._missing_since or now
         return now - self._missing_since >= _MISSING_S

@@ -56,7 +56,7 @@ def ended(core: Instance, running: Running, channel: Channel, offset: int, recor
     channel.end()
     for n, part in list(running.checkpoints.parts.items()):
         if channel.sender in part.missing:
-            # A range's end is exclusive. The end of a sender counts, unlike a barrier: whoever restores must read it too.
+            # Unlike a barrier, the sender's end lies in the range: an attempt that restores it must read that end.
             part.cut = part.cut.closed(channel.sender, offset + 1, record.sender, ended=True)
             checkpoint_acks.delivered(core, running, n, channel.sender)
     snapshot_if_complete(core, running)  # mutant: an-end-completes-nothing
