@@ -19,16 +19,16 @@ def read_log(job: str, transport: Transport, partition: Partition, timeout_s: fl
     Raises JobRefused if a record of Penstock's is damaged, or was written by a newer release.
     """
     records = list(transport.read_all(partition, timeout_s))
-    read = [keyed for record in records if (keyed := _readable(job, record)) is not None]
+    read = [keyed for record in records if (keyed := readable(job, record)) is not None]
     if foreign := len(records) - len(read):
         _log.warning("job=%s: %d records of %s are not the job's: they are kept out", job, foreign, partition)
     return read
 
 
-def _readable(job: str, record: LogRecord) -> Keyed | None:
+def readable(job: str, record: LogRecord) -> Keyed | None:
     """Return a record of Penstock's with its key, None for any other.
 
-    A damaged record, or one of a newer release, refuses the start: it may be a checkpoint, which must not be overlooked.
+    A damaged record, or one of a newer release, refuses the start: it may be a checkpoint.
     """
     key = (record.key or b"").decode(errors="replace")
     if record.value is None:

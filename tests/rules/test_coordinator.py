@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.errors import Backpressure, ConfigurationError, EventTooLarge
 from penstock.rules.coordinator import RulesCoordinator
-from penstock.rules.sources import Found, Look
+from penstock.rules.source_port import Found, Look
 from penstock.rules.state_codec import CoordinatorState, StateCodec
 from penstock.schemas.user_codec import BytesCodec
 
