@@ -107,10 +107,9 @@ class CheckpointLogCheck:
         self._topics(offset, claim.topic_ids)
         if current is not None and claim.epoch == current.number:
             return self._reserve_more(offset, current, claim)
-        due = 1 if current is None else current.number + 1
-        if current is None and claim.epoch != due:
-            facts.whole = False
-        elif claim.epoch != due:
+        if current is None:
+            facts.whole = facts.whole and offset == 0  # its first epoch is above those of earlier incarnations
+        elif claim.epoch != (due := current.number + 1) and not (facts.forked and claim.epoch > due):
             self._damage(Kind.EPOCH, offset, f"the claim of epoch {due}", told(claim))
         if current is not None or facts.whole:
             first = self._reserved_through + 1

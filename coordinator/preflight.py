@@ -94,6 +94,7 @@ def read_begin(
         continues,
         {partition: _offsets(offsets[at]) for partition, at in data.items()},
         {operator: described[topics.events(operator)].partitions for operator in settings.parallelism},
+        transport.first_epoch(),
     )
 
 

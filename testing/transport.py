@@ -92,6 +92,9 @@ class FaultyTransport:
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
         self._inner(timeout_s).create_topics(specs, timeout_s)
 
+    def first_epoch(self) -> int:
+        return self.inner.first_epoch()
+
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         return self._inner(timeout_s).describe_topics(names, timeout_s)
 

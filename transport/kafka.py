@@ -26,6 +26,9 @@ __all__ = ["KafkaConfig", "KafkaTransport"]
 _EXISTS_TIMEOUT_S = 30.0
 _LOOK_TIMEOUT_S = 1.0
 
+_EPOCHS_SINCE_S = 1_735_689_600
+"""The beginning of 2025, seconds since 1970."""
+
 
 class KafkaTransport:
     """Logs on a Kafka broker.
@@ -74,6 +77,10 @@ class KafkaTransport:
 
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float = 30.0) -> None:
         self._admin.create_topics(specs, timeout_s)
+
+    def first_epoch(self) -> int:
+        """By the clock: seconds since 2025. A broker keeps nothing of a topic that was deleted."""
+        return max(1, int(time.time()) - _EPOCHS_SINCE_S)
 
     def describe_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> Mapping[str, TopicInfo]:
         return self._admin.describe_topics(names, timeout_s)

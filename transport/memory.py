@@ -34,6 +34,9 @@ from .ports import (
 
 Clock = Callable[[], int]
 
+_EPOCHS_MAX = 1_000_000
+"""Of one incarnation of a job, in memory."""
+
 
 def _wall_clock_ms() -> int:
     return time.time_ns() // 1_000_000
@@ -101,6 +104,7 @@ class MemoryBroker:
         self._lock = threading.RLock()
         self.cluster = f"memory-{uuid.uuid4().hex}"
         self._topics: dict[str, _Topic] = {}
+        self._deletions = 0
         self._claims: dict[str, int] = {}
         """How often each owner's name was claimed: only the newest claim may commit."""
         self._candidates: dict[str, list[MemoryElection]] = {}
@@ -137,10 +141,14 @@ class MemoryBroker:
 
     def delete_topics(self, names: Iterable[str]) -> None:
         with self._lock:
+            self._deletions += 1
             for name in names:
                 topic = self._topics.pop(name, None)
                 for log in topic.logs if topic is not None else ():
                     log.wake()
+
+    def first_epoch(self) -> int:
+        return 1 + _EPOCHS_MAX * self._deletions
 
     def offsets(self, partitions: Iterable[Partition]) -> dict[Partition, OffsetRange]:
         with self._lock:
@@ -405,6 +413,9 @@ class MemoryTransport:
 
     def delete_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> None:
         self.broker.delete_topics(names)
+
+    def first_epoch(self) -> int:
+        return self.broker.first_epoch()
 
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         return self.broker.offsets(partitions)

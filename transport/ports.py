@@ -200,6 +200,9 @@ class Transport(Protocol):
     def delete_topics(self, names: Iterable[str], timeout_s: float = 30.0) -> None:
         """Deletes those that exist."""
 
+    def first_epoch(self) -> int:
+        """Return a number above the epochs of every job whose topics were deleted from this broker, 1 or more."""
+
     def offsets(self, partitions: Iterable[Partition], timeout_s: float = 30.0) -> Mapping[Partition, OffsetRange]:
         """What each partition holds. Raises :class:`TopicMissing`."""
 

@@ -35,6 +35,8 @@ class Begin:
     data: Mapping[DataPartition, Offsets] = field(default_factory=dict)
     partitions: Mapping[str, int] = field(default_factory=dict)
     """How many partitions the events topic of each operator has: no fewer than it ever had subtasks."""
+    first_epoch: int = 1
+    """Above the epochs of earlier incarnations of the job."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ def begin(job: JobState, begin: Begin) -> None:
     """Checks that the job may start like this, then claims the first epoch. Raises JobRefused; nothing is changed."""
     job.history = History.of(begin.log)
     job.topic_ids = dict(begin.topic_ids)
+    if job.history.epoch == 0 or job.history.forked is not None:  # the epoch of a copy is the original's
+        job.first_epoch = begin.first_epoch
     job.partitions = dict(begin.partitions)
     job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
     job.heartbeat.read_at = job.now
@@ -264,7 +266,7 @@ def claim(job: JobState, restored_id: int, cause: str, derived: Sequence[Keyed] 
     job.next_epoch.restores_nothing = False
     first = history.reserved_through + (2 if derived else 1)  # mutant: ids-used-again, derived-id-used-again
     record = EpochClaimed(
-        history.epoch + 1,
+        job.epoch_to_claim,
         restored_id,
         first,
         first + IDS_RESERVED,

@@ -50,7 +50,7 @@ def to_deal(job: JobState, restored: Checkpoint) -> Redistribute | None:
         old = _states(restored, operator.name)
         if operator.rescale is not Rescale.REFUSE and any(old) and not _have_ended(restored, operator.name):
             wanted.append(StatesToDeal(operator.name, old, operator.parallelism))
-    n, epoch = job.history.reserved_through + 1, job.history.epoch + 1
+    n, epoch = job.history.reserved_through + 1, job.epoch_to_claim
     return Redistribute(restored.id, n, epoch, tuple(wanted)) if wanted else None
 
 
@@ -68,7 +68,7 @@ def derived(job: JobState, restored: Checkpoint, dealt: States, acks_end: int) -
     parts = list(in_parts(n, snapshots, job.limits.part_bytes))
     header = replace(
         restored.header,
-        epoch=job.history.epoch + 1,
+        epoch=job.epoch_to_claim,
         checkpoint_id=n,
         savepoint=False,
         triggered_at_ms=job.wall_ms(),

@@ -331,6 +331,8 @@ class JobState:
     """Effects of the input being handled."""
     history: History = field(default_factory=History)
     topic_ids: dict[str, str] = field(default_factory=dict)
+    first_epoch: int = 1
+    """Where this incarnation has no epochs of its own yet: above those of earlier ones."""
     partitions: dict[str, int] = field(default_factory=dict)
     """By operator: how many partitions its events topic has, at least as many as subtasks."""
     position: int = 0
@@ -412,6 +414,13 @@ class JobState:
     def monotonic(self, wall_ms: int) -> float:
         """The monotonic second of a wall clock's milliseconds since 1970."""
         return (wall_ms - self.wall_ms_at_zero) / 1000
+
+    @property
+    def epoch_to_claim(self) -> int:
+        return max(
+            self.history.epoch + 1,
+            self.first_epoch,  # mutant: epochs-of-an-earlier-incarnation
+        )
 
     def is_of_this_incarnation(self, said: BatchWanted | BatchCommitted | BatchEvents) -> bool:
         """Whether a query wrote it to this incarnation of the job: offsets and ids begin again with each."""

@@ -50,7 +50,7 @@ def test_a_savepoint_is_given_up_from_any_terminal(on_broker: Cli, running_job: 
 def test_jobs_tells_what_each_takes_of_the_broker(on_broker: Cli, running_job: LocalJob) -> None:
     name = running_job.job.name
     (entry,) = [entry for entry in on_broker("jobs", "--json").json if entry["job"] == name]
-    assert (entry["prefix"], entry["state"], entry["epoch"]) == ("penstock", "running", 1)
+    assert (entry["prefix"], entry["state"]) == ("penstock", "running") and entry["epoch"] > 0
     assert entry["last_completed"] >= 1
     cost = entry["cost"]
     assert (cost["topics"], cost["partitions"]) == (4, 5)

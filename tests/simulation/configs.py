@@ -152,6 +152,8 @@ class Config:
     the checkpoint log, once."""
     standby: bool = False
     """Coordinators run in hosts, of which one is at work and the others stand by."""
+    purges: float = 0.0
+    """The job is purged and begins anew under its name, while processes of before are frozen."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -384,6 +386,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"rots-{policy}", rots=40.0, coordinator_faults=4.0, savepoints=0.3, older=0.3),
             replace(base, name=f"standby-{policy}", standby=True, outages=6.0, freezes=4.0, cut_offs=6.0, jumps=3.0),
             replace(base, name=f"standby-finite-{policy}", standby=True, finite=True, dies_at_the_end=0.5, outages=4.0),
+            replace(base, name=f"purges-{policy}", purges=8.0, coordinator_faults=2.0, freezes=3.0, savepoints=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.checkpoint_log.history import History, Keyed
 from penstock.checkpoint_log.restorability import Offsets
 from penstock.client.log_reader import readable
+from penstock.coordinator.epoch_filter import EpochFilter
 from penstock.coordinator.host import CoordinatorSpec, OperatorHost
 from penstock.coordinator.mailbox import Item, Mailbox
 from penstock.coordinator.protocol import effects, inputs, late_stops
@@ -21,10 +22,19 @@ from penstock.coordinator.protocol.retention import truncation
 from penstock.coordinator.protocol.state import Phase
 from penstock.coordinator.status import job_status
 from penstock.coordinator.timers import Timers
+from penstock.coordinator.truncation import Truncation
 from penstock.schemas.acks import CheckpointAck, SnapshotTaken
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.codec import decode, encode
-from penstock.schemas.errors import Backpressure, Fenced, JobHasFinished, JobRefused, PositionUnavailable, StateError
+from penstock.schemas.errors import (
+    Backpressure,
+    Fenced,
+    JobHasFinished,
+    JobRefused,
+    PositionUnavailable,
+    StateError,
+    TopicMissing,
+)
 from penstock.schemas.events import EventFrame, Reset, Start
 from penstock.schemas.graph import DataPartition
 from penstock.schemas.ids import SubtaskId
@@ -101,6 +111,9 @@ class CoordinatorProcess:
         self.reread_at = 0
         self.has_read_to = 0.0
         """When the last acks record that it has been fed was appended."""
+        self.epoch_filter = EpochFilter(
+            "job", world.transport, Partition(world.settings.topics.checkpoints, 0), lambda: self.world.now
+        )
         self.reader: MemoryReader | None = None
         self.storing: list[effects.StoreState] = []
         self.deletions: list[Callable[[], None]] = []
@@ -161,15 +174,24 @@ class CoordinatorProcess:
                 for name in settings.parallelism
                 for topic in [settings.topics.events(name)]
             },
+            first_epoch=world.transport.first_epoch(),
         )
         try:
             self._feed(begin)
         except JobHasFinished:
             self._tell_to_leave()
         except JobRefused as refusal:
-            if not world.storage.is_rotten(refusal):
+            if world.config.purges and "the log was lost. Purge" in str(refusal):
+                self._purge_again(str(refusal))
+            elif not world.storage.is_rotten(refusal):
                 raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
-            self.end(None, str(refusal))
+            else:
+                self.end(None, str(refusal))
+
+    def _purge_again(self, why: str) -> None:
+        """Somebody who is left over wrote to a topic of the new job before its first epoch stood."""
+        self.end(None, why)
+        self.world.purge()
 
     def _read_log(self) -> tuple[Keyed, ...] | None:
         """None where a record came back cut short: that refuses the start, whatever else is there."""
@@ -242,6 +264,8 @@ class CoordinatorProcess:
             self.reader = self.world.transport.reader({self.world.acks: self.core.job.position})
 
     def _decide(self, event: inputs.Input) -> None:
+        if isinstance(event, inputs.AckRead) and self.world.config.purges:
+            event = self.epoch_filter.without(event, self.core.job.history.epoch)
         self.world.trace(self, "<-", event)
         if isinstance(event, inputs.AckRead):
             self.has_read_to = self.world.time_of(event.appended_at_ms)
@@ -459,8 +483,11 @@ class CoordinatorProcess:
         """Only one that has a successor may find the acks topic truncated past itself: it breaks off."""
         try:
             return reader.poll(0.0, records_max)
+        except TopicMissing as error:
+            self.end(None, str(error))
+            return []
         except PositionUnavailable as error:
-            if self.world.checks.newest() is self:
+            if self.world.checks.newest() is self and self.world.checks.successor is None:
                 raise Violation(f"section 7.9: the current coordinator cannot read on: {error}") from error
             self.end(Ending.FENCED, str(error))
             return []
@@ -508,11 +535,25 @@ class CoordinatorProcess:
         world, wanted = self.world, self.truncation
         assert wanted is not None
         self.truncation = None
+        if world.config.purges and not self._may_truncate():
+            return
+        if world.checks.successor is not None:
+            raise Violation(f"section 3: {self} truncates topics of a job that was begun anew")
         positions = {world.event_partition(s): offset for s, offset in wanted.events.items()}
         positions |= {world.data_partition(*partition): offset for partition, offset in wanted.data.items()}
         positions[world.acks] = wanted.acks
         world.checks.retention.truncating(self, world.checks.history, positions)
         world.transport.truncate(positions)
+
+    def _may_truncate(self) -> bool:
+        """By the product's rule: the topics are those that it began with."""
+        truncation = Truncation(self.core.job.settings, self.world.transport, lambda work: None)
+        truncation.begin(self.core.job.topic_ids)
+        try:
+            truncation._truncate(effects.Truncate({}, 0))
+        except TopicMissing:
+            return False
+        return True
 
     # ---- ends
 
@@ -528,7 +569,7 @@ class CoordinatorProcess:
         self.ended_well = not lost
         for pen in (self.pen, self.side):
             self.world.adrift.append(pen.abandon(self.world.rng if lost else None))
-        if self.truncation is not None and self.world.config.retention is not None:
+        if self.truncation is not None and (self.world.config.retention is not None or self.world.config.purges):
             self.world.truncations.append(self)
         if ending is Ending.FAILED:
             raise Violation(f"G6: the job has failed: {cause}")

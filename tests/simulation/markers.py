@@ -21,7 +21,13 @@ from types import ModuleType
 REPOSITORY = Path(__file__).parents[2]
 CORES = ("checkpoint_log", "coordinator/protocol", "subtask_client/protocol")
 
-SIMULATED = ("coordinator/host.py", "transport/state_storage.py", "client/log_reader.py")
+SIMULATED = (
+    "client/log_reader.py",
+    "coordinator/epoch_filter.py",
+    "coordinator/host.py",
+    "coordinator/truncation.py",
+    "transport/state_storage.py",
+)
 """Modules of runtimes that the simulator drives."""
 
 _MARKER = re.compile(r"# mutant: (.+)$")

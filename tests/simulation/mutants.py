@@ -618,6 +618,17 @@ MUTANTS: dict[str, Mutant] = {
         Skip(),
         "standby-replay",
     ),
+    # ---- a job that was purged and begun again (sections 3.2, 4)
+    "epochs-of-an-earlier-incarnation": Mutant(
+        "section 4.1: epochs of a job are above those of earlier incarnations",
+        Put("1"),
+        "purges-replay",
+    ),
+    "truncates-what-has-the-name-now": Mutant(
+        "section 3: a coordinator truncates no topics but those that it began with",
+        Never(),
+        "purges-replay",
+    ),
     # ---- the end of a job that nobody was told of (section 4)
     "acknowledged-and-not-told-of-the-end": Mutant(
         "section 4: who finds that the job has ended tells each attempt that the last completed checkpoint names",

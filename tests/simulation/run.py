@@ -56,7 +56,7 @@ def simulate(config: Config, seed: int, *, tracing: bool = False, faults: Collec
     violation, raised = None, None
     try:
         world.run_all()
-        if not config.damages:
+        if not config.damages and not config.purges:
             check_logs_of(world.broker, world.settings)
     except Exception as error:
         violation = str(error)

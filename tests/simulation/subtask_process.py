@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.schemas.acks import AcksRecord, OperatorEventFrame
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.data import DataRecord
-from penstock.schemas.errors import PositionUnavailable, SequenceGap, StateError
+from penstock.schemas.errors import PositionUnavailable, SequenceGap, StateError, TopicMissing
 from penstock.schemas.events import CheckpointAborted, EventsRecord
 from penstock.schemas.graph import Partitioning
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
@@ -77,8 +77,8 @@ class SubtaskProcess:
         """Its runner believes it dead."""
         self.stuck = False
         """Its user code hangs; its heartbeats go on."""
-        self.aborted: set[int] = set()
-        """Checkpoints whose abort it has read."""
+        self.aborted: set[tuple[int, int]] = set()
+        """Checkpoints whose abort it has read, by epoch and id."""
         self.handled: list[int] = []
         self.sent: list[int] = []
         self.past: list[int] = []
@@ -277,8 +277,11 @@ class SubtaskProcess:
         if not self.fetched and self.reader is not None:
             try:
                 self.fetched.extend(self.reader.poll(0.0, self.world.rng.randint(1, 3)))
+            except TopicMissing:
+                self.crash()
+                return
             except PositionUnavailable as error:
-                if self.world.checks.current(self) is not None:
+                if self.world.checks.current(self) is not None and self.world.checks.successor is None:
                     raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
                 partition = self.world.event_partition(self.subtask)
                 there = self.world.transport.offsets([partition])[partition]
@@ -289,7 +292,7 @@ class SubtaskProcess:
             decoded = decode(record.value)
             assert isinstance(decoded, EventsRecord)
             if isinstance(decoded, CheckpointAborted) and decoded.epoch >= self.core.epoch_seen:  # else it is void
-                self.aborted.add(decoded.checkpoint_id)
+                self.aborted.add((decoded.epoch, decoded.checkpoint_id))
             self.feed(on.RecordRead(record.offset, decoded))
 
     def read_data(self, upstream: str) -> None:
@@ -298,8 +301,11 @@ class SubtaskProcess:
             assert data.reader is not None
             try:
                 data.fetched.extend(data.reader.poll(0.0, self.world.rng.randint(1, 3)))
+            except TopicMissing:
+                self.crash()
+                return
             except PositionUnavailable as error:
-                if self.world.checks.current(self) is not None:
+                if self.world.checks.current(self) is not None and self.world.checks.successor is None:
                     raise Violation(f"section 7.9: {self}, which is current, cannot read on: {error}") from error
                 self.data[upstream] = DataIn()
                 partition = self.world.event_partition(self.subtask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from .damage import damages
 from .faults import Fault
 from .pen import Pen
 from .planner_process import PlannerProcess
+from .purging import is_gone, purge
 from .query_process import QueryProcess
 from .spark_folders import SparkFolders
 from .standby import Group, StandbyHost
@@ -128,6 +129,10 @@ class World:
         """Finished as far as anybody knows, because a coordinator died behind the stop: nobody starts it again."""
         self._gone: set[SubtaskId] = set()
         """Whose task of the newest run has returned normally."""
+        self.leftovers: list[CoordinatorProcess | SubtaskProcess] = []
+        """Of earlier incarnations of the job."""
+        self._past = 0
+        """How many processes there were in those."""
         self.checks = Checks(self)
         self.standby = Group(self) if config.standby else None
         if not config.driven_by_query:
@@ -199,7 +204,8 @@ class World:
         return log.records[begin - log.begin : end - log.begin]
 
     def more(self, reader: MemoryReader, partition: Partition) -> bool:
-        return reader._next[partition] != self.broker._log(partition).end
+        gone = self.config.purges and is_gone(self, reader, partition)
+        return bool(gone) or reader._next[partition] != self.broker._log(partition).end
 
     def store(self, location: str, state: bytes) -> None:
         if location in self._stored_ever:
@@ -217,6 +223,18 @@ class World:
         self.side.append(self.acks, encode(RunStarted(self.run, "here")), None, None)
         while self.side.waiting():
             self.side.flush(self.acks)
+
+    def purge(self) -> None:
+        purge(self)
+
+    def begin_incarnation(self, left: Sequence[CoordinatorProcess | SubtaskProcess]) -> None:
+        """Forget everything but the processes that are ``left``: nothing of it is to count any more."""
+        self.leftovers += [process for process in left if process not in self.leftovers]
+        self._past += len(self.coordinators) + len(self.instances)
+        self.coordinators, self.instances = [], []
+        self.commands, self.external = {}, set()
+        self._stored_ever = set()
+        self.checks = Checks(self)
 
     def rescale(self) -> None:
         """Somebody ends the coordinators, and starts the job with another parallelism; tasks of before may go on."""
@@ -270,12 +288,12 @@ class World:
                     instance.crash()
 
     def spawn_coordinator(self) -> CoordinatorProcess:
-        self.coordinators.append(CoordinatorProcess(self, f"C{len(self.coordinators) + 1}"))
+        self.coordinators.append(CoordinatorProcess(self, f"C{self._past + len(self.coordinators) + 1}"))
         self.trace(f"{self.coordinators[-1]} is started")
         return self.coordinators[-1]
 
     def _spawn(self, subtask: SubtaskId) -> None:
-        self.instances.append(SubtaskProcess(self, subtask, self.run, len(self.instances) + 1))
+        self.instances.append(SubtaskProcess(self, subtask, self.run, self._past + len(self.instances) + 1))
 
     # ---- queries
 
@@ -363,7 +381,7 @@ class World:
 
     def processes(self) -> list[Process]:
         """Those that are alive."""
-        everybody: list[Process] = [*self.coordinators, *self.instances, *self.queries, *self.planners]
+        everybody: list[Process] = [*self.coordinators, *self.instances, *self.queries, *self.planners, *self.leftovers]
         if self.standby is not None:
             everybody += [host for host in self.standby.hosts if host.coordinator is None]
         return [process for process in everybody if process.alive]
@@ -398,6 +416,8 @@ class World:
             config = self.config
             acts.append(Fault(0.02 * faults * config.jumps, self._jump))
             acts.append(Fault(0.02 * faults * config.runs, self.new_run))
+            if config.purges and self.checks.history.epoch:
+                acts.append(Fault(0.02 * faults * config.purges, self.purge))
             if not config.late:
                 acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
             if self.processes():

@@ -226,10 +226,10 @@ def test_the_embedded_broker_serves_jobs_of_several_tests_apart_from_one_another
 @pytest.mark.parametrize("round_", [1, 2])
 def test_over_kafka(local_job, embedded_broker, round_):
     running = local_job(make_job(), broker=embedded_broker)
-    running.wait_for(lambda status: status.epoch == 1 and status.checkpoints_completed > 0, timeout=60)
+    first = running.wait_for(lambda status: status.checkpoints_completed > 0, timeout=60).epoch
     assert running.client.stop().accepted
     again = local_job(make_job(), broker=embedded_broker.bootstrap)
-    again.wait_for(lambda status: status.epoch == 2 and status.checkpoints_completed > 0, timeout=60)
+    again.wait_for(lambda status: status.epoch > first and status.checkpoints_completed > 0, timeout=60)
 """
     )
     assert "2 passed" in printed

@@ -81,7 +81,9 @@ def test_a_recreated_topic_is_empty_and_has_another_id(
     partition = Partition(topic, 0)
     append_all(partition, [b"x"])
     before = transport.describe_topics([topic])[topic].topic_id
+    first = transport.first_epoch()
     transport.delete_topics([topic, topic + ".missing"])
+    assert transport.first_epoch() >= first > 0
     assert transport.describe_topics([topic]) == {}
     transport.create_topics([TopicSpec(topic, 1)])
     assert transport.describe_topics([topic])[topic].topic_id != before

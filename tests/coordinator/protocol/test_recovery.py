@@ -118,6 +118,14 @@ def test_a_commit_that_never_stood_leaves_the_checkpoint_before() -> None:
 # ---- Reset and Start
 
 
+def test_an_epoch_is_above_those_of_an_earlier_incarnation_of_the_job() -> None:
+    """P-4.1.7: whoever is left over from that writes under its epochs."""
+    script = Script()
+    script.begin(first_epoch=70)
+    script.restart(first_epoch=70)
+    assert [claim.epoch for claim in script.committed(EpochClaimed)] == [70, 71]
+
+
 def test_a_new_epoch_is_told_to_every_partition_that_nobody_waits_in() -> None:
     """Section 8: Reset to every partition, except to one whose newer Hello waits for its Start ◆."""
     script = Script.running()
