@@ -189,7 +189,7 @@ class Copying:
             record = found.record
             if not isinstance(record, DataRecord):
                 continue  # one of the channels has a gap then, here as there
-            if (at := self._place(record, found.offset, closed)) is not None:
+            if (at := self._place(record, found.offset, closed)) is not None:  # mutant: fork-without-ranges
                 offset = self._copy_data(to, record, found.at.key)
                 spans[at] = spans.get(at, (offset, offset))[0], offset + 1
                 sequences[at[0]] = record.sequence + 1
@@ -249,7 +249,7 @@ class Copying:
             if not isinstance(frame, OperatorEventFrame):
                 continue
             owed = belongs_to_range(checkpoint, found.offset, frame)
-            if owed is not None:
+            if owed is not None:  # mutant: fork-without-inbox
                 moved = OperatorEventFrame(
                     self._moved(frame.sender), owed.belongs_to, owed.sequence, owed.count, owed.lengths, owed.payload
                 )

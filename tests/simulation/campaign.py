@@ -23,6 +23,7 @@ SEEDS_AT_ONCE = 5
 _REPOSITORY = Path(__file__).parents[2]
 _SOURCES = (
     "schemas", "audit", "coordinator", "subtask_client/protocol", "transport/memory.py",
+    "transport/state_storage.py", "client/log_reader.py", "recorded",
     "spark_integration/streaming/offsets.py", "tests/simulation",
 )  # fmt: skip
 _TOOLS = {

@@ -28,10 +28,11 @@ from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 from penstock.subtask_client.protocol import effects as do
+from penstock.transport.ports import Partition
 
 from .backlog import STRIKES_MAX
 from .query_checks import QueryChecks
-from .records import decoded_ack
+from .records import decoded_ack, keyed
 from .rescaling import RescalingChecks, fitted
 from .rescaling import uids as _uids
 from .retention_checks import RetentionChecks
@@ -333,13 +334,23 @@ class Checks:
             if isinstance(record, CheckpointCompleted):
                 self._completed(coordinator, self.history.checkpoints[record.checkpoint_id])
 
+    def restored_in_copy(self, checkpoint_id: int) -> None:
+        """The copy's log holds that checkpoint alone: it must be as consistent there as where it was completed."""
+        self.history = History.of(
+            keyed(r) for r in self.world.transport.read_all(Partition(self.world.settings.topics.checkpoints, 0))
+        )
+        if sorted(self.history.checkpoints) != [checkpoint_id]:
+            raise Violation(f"section 3: a fork of {checkpoint_id} has {sorted(self.history.checkpoints)}")
+        self._completed(None, self.history.checkpoints[checkpoint_id])
+        self._highest = checkpoint_id
+
     def _stopped(self, done: CommandExecuted) -> None:
         stops = self.world.commands[done.command] in (CommandKind.STOP, CommandKind.STOP_WITH_SAVEPOINT)
         run = self.history.run
         if stops and done.accepted and run is not None and done.offset < run.offset:
             raise Violation(f"section 8: the command at {done.offset} stops {run.run}, which began behind it")
 
-    def _completed(self, coordinator: CoordinatorProcess, checkpoint: Checkpoint) -> None:
+    def _completed(self, coordinator: CoordinatorProcess | None, checkpoint: Checkpoint) -> None:
         savepoint = checkpoint.header.savepoint  # it may complete behind a newer checkpoint: it is never subsumed
         if checkpoint.id in self.completed or (not savepoint and checkpoint.id < self._highest):
             raise Violation(f"section 7.7: {checkpoint.id} completes after {self.completed}")
@@ -391,7 +402,7 @@ class Checks:
 
     def _cut_downstream(
         self,
-        coordinator: CoordinatorProcess,
+        coordinator: CoordinatorProcess | None,
         n: int,
         subtask: SubtaskId,
         snapshot: SubtaskSnapshot,
@@ -413,7 +424,7 @@ class Checks:
                 f"G3: in checkpoint {n} {subtask} has handled {handled} and the range {ranged}, and its coordinator had"
                 f" sent {sent}"
             )
-        if snapshot.finished:
+        if snapshot.finished and coordinator is not None:
             history = coordinator.users[subtask.operator].sent[subtask.index]
             lost = [uid for uid in history if (subtask, uid) in self.world.promised and uid not in contained]
             if lost:

@@ -154,6 +154,8 @@ class Config:
     """Coordinators run in hosts, of which one is at work and the others stand by."""
     purges: float = 0.0
     """The job is purged and begins anew under its name, while processes of before are frozen."""
+    forks: float = 0.0
+    """A fork of one of its checkpoints is made while the job runs on; it is run too."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -192,7 +194,7 @@ class Config:
                 max_concurrent=self.max_concurrent,
                 tolerable_failures=rng.choice((0, 3)),
                 retained=rng.choice((1, 2)),
-                inline_state_max=rng.choice((0, 0 if self.rots else 128 * 1024)),
+                inline_state_max=rng.choice((128 * 1024 if self.forks else 0, 0 if self.rots else 128 * 1024)),
                 unaligned=self.unaligned,
                 aligned_timeout=self.aligned_timeout,
             ),
@@ -241,6 +243,7 @@ def _graphs() -> list[Config]:
         _with_backlog(replace(pair, name="pair-backlog-timeout", aligned_timeout=0.05, savepoints=0.3)),
         _with_backlog(replace(pair, name="pair-backlog-finite", unaligned=True, finite=True)),
         _with_backlog(replace(pair, name="pair-backlog-older", unaligned=True, older=0.5, savepoints=0.3)),
+        _with_backlog(replace(pair, name="pair-forks", unaligned=True, forks=60.0, savepoints=0.3)),
         replace(pair, name="pair-brief", finite=True, brief=True, savepoints=0.3),
         replace(pair, name="pair-brief-unaligned", finite=True, brief=True, unaligned=True),
         replace(pair, name="pair-global", policy=FailoverPolicy.GLOBAL, unaligned=True),
@@ -387,6 +390,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"standby-{policy}", standby=True, outages=6.0, freezes=4.0, cut_offs=6.0, jumps=3.0),
             replace(base, name=f"standby-finite-{policy}", standby=True, finite=True, dies_at_the_end=0.5, outages=4.0),
             replace(base, name=f"purges-{policy}", purges=8.0, coordinator_faults=2.0, freezes=3.0, savepoints=0.3),
+            replace(base, name=f"forks-{policy}", forks=100.0, savepoints=1.0, discards=1.0, coordinator_faults=0.3),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

@@ -26,6 +26,7 @@ SIMULATED = (
     "coordinator/epoch_filter.py",
     "coordinator/host.py",
     "coordinator/truncation.py",
+    "recorded/copying.py",
     "transport/state_storage.py",
 )
 """Modules of runtimes that the simulator drives."""

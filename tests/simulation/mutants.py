@@ -629,6 +629,17 @@ MUTANTS: dict[str, Mutant] = {
         Never(),
         "purges-replay",
     ),
+    # ---- a fork (section 3)
+    "fork-without-inbox": Mutant(
+        "section 3: a copy holds the events that the coordinators had not received",
+        Never(),
+        "forks-global",
+    ),
+    "fork-without-ranges": Mutant(
+        "section 3: a copy holds the records that a channel's ranges name",
+        Never(),
+        "pair-forks",
+    ),
     # ---- the end of a job that nobody was told of (section 4)
     "acknowledged-and-not-told-of-the-end": Mutant(
         "section 4: who finds that the job has ended tells each attempt that the last completed checkpoint names",

@@ -34,6 +34,7 @@ from .configs import (
 from .coordinator_process import CoordinatorProcess
 from .damage import damages
 from .faults import Fault
+from .forking import NAME, fork_off, run_copy
 from .pen import Pen
 from .planner_process import PlannerProcess
 from .purging import is_gone, purge
@@ -64,8 +65,15 @@ class World:
     """For ``call_async``, which nobody uses here."""
 
     def __init__(
-        self, config: Config, seed: int, *, tracing: bool = False, faults: Collection[int] | None = None
+        self,
+        config: Config,
+        seed: int,
+        *,
+        tracing: bool = False,
+        faults: Collection[int] | None = None,
+        origin: World | None = None,
     ) -> None:
+        """``origin`` is the job that this one is a fork of."""
         self.config, self.seed = config, seed
         self.rng = random.Random(f"{config.name}/{seed}")
         self._dice = self.rng.getrandbits(64)
@@ -74,6 +82,8 @@ class World:
         self.faults: list[int] = []
         """The steps at which faults happened."""
         self.settings = config.settings(self.rng)
+        if origin is not None:
+            self.settings = replace(origin.settings, name=NAME)
         self.chaos = self.rng.choice(LENGTHS_BACKLOG if config.backlog or config.late else LENGTHS) * config.operators
         self.away_until = self.calm_since = 0.0
         self.parted_until: dict[Partition, float] = {}
@@ -88,9 +98,16 @@ class World:
         self.lines: list[str] | None = [] if tracing else None
         self.steps = 0
         ids = iter(range(1, 1 << 30))
-        self.broker = KeepingBroker(now_ms=self.append_ms, new_id=lambda: f"topic-{next(ids)}")
-        self.transport = MemoryTransport(self.broker)
+        self.broker = (
+            KeepingBroker(now_ms=self.append_ms, new_id=lambda: f"topic-{next(ids)}")
+            if origin is None
+            else origin.broker
+        )
+        self.transport = MemoryTransport(self.broker, now_ms=self.append_ms)
         self.transport.create_topics(self.settings.topic_specs)
+        self.forks = origin is not None
+        """Whether a fork has been made, or tried."""
+        self.copy: World | None = None
         self.acks = Partition(self.settings.topics.acks, 0)
         topics = self.settings.topics
         self.life = self.transport.describe_topics([topics.checkpoints])[topics.checkpoints].topic_id
@@ -135,7 +152,7 @@ class World:
         """How many processes there were in those."""
         self.checks = Checks(self)
         self.standby = Group(self) if config.standby else None
-        if not config.driven_by_query:
+        if not config.driven_by_query and origin is None:
             self.new_run()
 
     # ---- what everybody needs
@@ -223,6 +240,15 @@ class World:
         self.side.append(self.acks, encode(RunStarted(self.run, "here")), None, None)
         while self.side.waiting():
             self.side.flush(self.acks)
+
+    def take_over_from(self, origin: World) -> None:
+        """Begin where ``origin`` has ended: its time, its steps, its numbers."""
+        self.now, self.steps, self.newest_uid = origin.now, origin.steps, origin.newest_uid
+        self.lines, self.faults, self._allowed = origin.lines, origin.faults, origin._allowed
+        self._runs, self._nonces = origin._runs, origin._nonces
+        self.broker.now_ms = self.append_ms
+        self.trace("---- the fork begins")
+        self.new_run()
 
     def purge(self) -> None:
         purge(self)
@@ -418,6 +444,8 @@ class World:
             acts.append(Fault(0.02 * faults * config.runs, self.new_run))
             if config.purges and self.checks.history.epoch:
                 acts.append(Fault(0.02 * faults * config.purges, self.purge))
+            if config.forks and not self.forks and self.checks.history.checkpoints and not self.away:
+                acts.append(Fault(0.02 * faults * config.forks, fork_off, self))
             if not config.late:
                 acts.append(Fault(0.02 * faults * config.rescales, self.rescale))
             if self.processes():
@@ -528,5 +556,7 @@ class World:
         for n in range(DRAIN_STEPS_MAX * self.config.operators):
             self.step()
             if n % 16 == 0 and self.checks.drained() is None:
+                if self.copy is not None:
+                    run_copy(self, self.copy)
                 return
         raise Violation(f"G6: NO PROGRESS: {self.checks.drained()}\n    {self.checks.waits()}")
