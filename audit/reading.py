@@ -101,7 +101,7 @@ class _Audit:
         for name, there in self._transport.describe_topics(topics).items():
             if there.topic_id != topics[name].topic_id and name != self._names.status:
                 raise TransportError(
-                    f"{name} was made anew while job {self._names.job} was audited: it was purged, or the topic deleted"
+                    f"{name} was recreated while job {self._names.job} was audited: it was purged, or the topic deleted"
                     f" and created again. Audit it once more"
                 )
 

@@ -84,7 +84,7 @@ class Prepared:
 
 
 class History:
-    """The job so far, as its checkpoint log tells it."""
+    """The fold of a job's checkpoint log: its epochs, checkpoints, commands and end so far."""
 
     def __init__(self) -> None:
         self.epoch = 0

@@ -185,7 +185,7 @@ def _job(console: Console, job: str, found: list[Verdict], rolling: bool) -> int
         if v.in_use:
             show_direction(console, "  tasks that go on read what the file writes", v.both.forward, "    ")
         if not v.both.backward.safe and not v.resumed:
-            console.show("  the newest checkpoint holds nothing of it: only going back to one that does is refused")
+            console.show("  the newest checkpoint holds nothing of it: only going back to an older one is refused")
     console.show(_in_words(safe, all(v.safe(rolling=True) for v in found)))
     return Exit.DONE if safe else Exit.UNSAFE
 

@@ -125,8 +125,8 @@ def _checked(standby: bool, takeover_after: float | None, elsewhere: bool) -> fl
         raise UsageError("--takeover-after is for --standby: without it a coordinator does not wait")
     if standby and elsewhere:
         raise UsageError(
-            "--standby goes on from the last completed checkpoint, whoever takes over: start once without it to begin"
-            " elsewhere, and the standbys then"
+            "--standby continues from the last completed checkpoint: to begin elsewhere, start once without --standby,"
+            " then start the standbys"
         )
     if takeover_after is not None and not (takeover_after >= TAKEOVER_AFTER_MIN_S and math.isfinite(takeover_after)):
         raise UsageError(f"--takeover-after {takeover_after:g}: it must be at least {TAKEOVER_AFTER_MIN_S:g} seconds")

@@ -39,7 +39,7 @@ def events(
     operator: OperatorArgument,
     subtask: Annotated[int | None, typer.Option("--subtask", min=0, metavar="I", help="Only this subtask's.")] = None,
     from_checkpoint: Annotated[
-        int | None, typer.Option("--from-checkpoint", min=0, metavar="N", help="From where this checkpoint stands.")
+        int | None, typer.Option("--from-checkpoint", min=0, metavar="N", help="Begin at this checkpoint's position.")
     ] = None,
     from_offset: Annotated[
         int | None, typer.Option("--from-offset", min=0, metavar="O", help="From this offset of the subtask's events.")
@@ -59,7 +59,7 @@ def events(
     client_config: ClientConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show an operator's events, acks and control records as they stand in the log, in the order of their times.
+    """Show an operator's events, acks and control records as they are in the log, in the order of their times.
 
     Begins with what is left of the log, unless told where. With --json one object per line; `penstock.replay` reads
     them. Heartbeats are left out unless --kind asks for them.
@@ -188,7 +188,7 @@ class _Printer:
 
 
 def json_of(found: Recorded, decode: Decode | None = None) -> dict[str, Any]:
-    """A record for programs: as it stands in the log, and what it says."""
+    """Return a record for programs: as it is in the log, and decoded."""
     n = numbers_of(found)
     line = {**record_line(found), "kind": "unreadable" if found.record is None else kind_of(type(found.record))}
     line |= {"operator": n.operator, "subtask": n.subtask, "epoch": n.epoch, "attempt": n.attempt}

@@ -23,7 +23,7 @@ class Exit(IntEnum):
 
 
 MEANINGS = {
-    Exit.DONE: "done; coordinator --standby: or told to leave, and the job goes on; demo: the result is equal to the"
+    Exit.DONE: "done; coordinator --standby: or asked to leave, and the job goes on; demo: the result is equal to the"
     " one computed directly",
     Exit.FAILED: "the job failed or was refused, a request was refused or not answered, the demo's results differ,"
     " or doctor found something missing",
@@ -32,7 +32,7 @@ MEANINGS = {
     Exit.REPLACED: "another coordinator or a newer run of the job has taken over",
     Exit.UNSAFE: "compat: not safe; what was written cannot all be read, or not by all who have to",
     Exit.DAMAGED: "audit: the job's logs are damaged; the report says where",
-    Exit.UNEXPECTED: "an error nobody foresaw: --debug shows where",
+    Exit.UNEXPECTED: "an unexpected error: --debug shows where",
     Exit.INTERRUPTED: "interrupted by Ctrl-C; the job was stopped and resumes when it is run again",
 }
 

@@ -103,7 +103,7 @@ def purge(
     with job_client(job, broker, prefix, client_config, left=True) as client:
         if not yes:
             if not sys.stdin.isatty():
-                raise UsageError(f"purge deletes every checkpoint of job {job}: say --yes where nobody can be asked")
+                raise UsageError(f"purge deletes every checkpoint of job {job}: give --yes without a terminal")
             typer.confirm(f"Delete all topics of job {job}, its checkpoints and savepoints with them?", abort=True)
         names = client.purge()
     if as_json:

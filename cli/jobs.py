@@ -18,8 +18,8 @@ from .status_commands import ago, state_of, told
 from .to_json import plain
 
 _UNKNOWN = (
-    "what the topics take on disk is not known: brokers behind TLS or SASL are not asked, nor tell everybody"
-    " (kafka-log-dirs --describe tells)"
+    "the size of the topics on disk is unknown: brokers behind TLS or SASL are not asked"
+    " (kafka-log-dirs --describe shows it)"
 )
 
 

@@ -43,13 +43,13 @@ def status(
             return
         newest, standbys = client.status(), client.standbys()
     if newest is None:
-        raise Failed(f"job {job} has not told its status yet: has its coordinator started?")
+        raise Failed(f"job {job} has no status yet: has its coordinator started?")
     if as_json:
         console.data({**told(newest), "standbys": standbys})
         return
     console.show(headline(newest))
     if state_of(newest) == "gone":
-        console.show(f"this was {ago(newest)}: its coordinator has told nothing since")
+        console.show(f"this was {ago(newest)}: its coordinator has written nothing since")
     if newest.cause:
         console.show(f"because: {newest.cause}")
     if standbys:

@@ -60,9 +60,9 @@ class JobClient:
     # ---- looking
 
     def status(self) -> JobStatus | None:
-        """The newest status of the newest epoch; ``at_ms`` says when it was written. None where there is none.
+        """Return the newest status of the newest epoch, None if there is none; ``at_ms`` says when it was written.
 
-        A coordinator that was frozen may tell once more of an older one, behind those of its successor.
+        A coordinator that was frozen may write one more of an older epoch, after those of its successor.
         """
         look_back, deadline = LOOK_BACK, time.monotonic() + 10.0
         newest = dict[int, JobStatus]()
@@ -85,22 +85,22 @@ class JobClient:
         return newest[max(newest)]
 
     def follow(self) -> StatusFollower:
-        """Every status from some minutes ago on, as they are written; to be closed."""
+        """Return a reader of the statuses from some minutes ago on; it must be closed."""
         return StatusFollower(self._transport, self.topics)
 
     def history(self) -> History:
-        """The job's checkpoint log, folded. Raises JobRefused where a record cannot be read."""
+        """Return the fold of the job's checkpoint log. Raises JobRefused if a record cannot be read."""
         log = Partition(self.topics.checkpoints, 0)
         return History.of(read_log(self.topics.job, self._transport, log, 60.0))
 
     def checkpoints(self) -> tuple[History, Mapping[int, str]]:
-        """The same, and of each checkpoint that cannot be restored any more what it lacks."""
+        """Return the same, and what each checkpoint lacks that cannot be restored any more."""
         return restorable.look(self._transport, self.topics)
 
     def running(self, within_s: float = 5.0) -> bool:
-        """Whether a coordinator has told its status in the last ``within_s`` seconds and has not ended.
+        """Return whether a coordinator has written a status in the last ``within_s`` seconds and has not ended.
 
-        Its clock may be another than this one: one that does not say so is listened for.
+        Its clock may differ: if its newest status looks older, wait for another one.
         """
         return self._at_work(within_s) is not None
 
@@ -120,7 +120,7 @@ class JobClient:
             return False
 
     def require_layout(self, parallelism: Mapping[str, int]) -> None:
-        """Raises JobRefused where a coordinator is at work that has other numbers of subtasks, by operator.
+        """Raise JobRefused if the coordinator at work has other numbers of subtasks, by operator.
 
         For whoever is about to begin a run: it would send those tasks away, and before them the ones that run.
         """
@@ -132,8 +132,8 @@ class JobClient:
                 f"{there[name]} subtasks of operator {name} (here: {parallelism[name]})" for name in changed
             )
             raise JobRefused(
-                f"the coordinator of job {self.topics.job} that is at work has {told}: it would tell the tasks of this"
-                " run to leave, and those that run now before them. Start it with this job file first"
+                f"the coordinator of job {self.topics.job} that is at work has {told}: it would stop the tasks of this"
+                " run, and before them those that run now. Start it with this job file first"
             )
 
     def _at_work(self, within_s: float) -> JobStatus | None:
@@ -154,7 +154,7 @@ class JobClient:
         return None
 
     def standbys(self) -> int | None:
-        """How many coordinators were started with ``--standby`` and run, the one at work included; None: not told."""
+        """Return how many coordinators run with ``--standby``, the one at work included; None if that is unknown."""
         try:
             return self._transport.candidates(self.topics.standby_group)
         except TransportError:  # a user who may look at topics need not be allowed to look at groups
@@ -163,25 +163,25 @@ class JobClient:
     # ---- asking
 
     def savepoint(self, timeout_s: float = 120.0) -> CommandReply:
-        """Takes a savepoint; the reply names it."""
+        """Take a savepoint; the reply names it."""
         return self.ask(CommandKind.SAVEPOINT, timeout_s=timeout_s)
 
     def stop(self, *, savepoint: bool = False, timeout_s: float = 120.0) -> CommandReply:
-        """Ends the run; a later one resumes from the last completed checkpoint, or from the savepoint taken here."""
+        """End the run; a later one resumes from the last completed checkpoint, or from the savepoint taken here."""
         return self.ask(CommandKind.STOP_WITH_SAVEPOINT if savepoint else CommandKind.STOP, timeout_s=timeout_s)
 
     def discard(self, checkpoint_id: int, timeout_s: float = 30.0) -> CommandReply:
-        """Gives up a savepoint, or another checkpoint but the last completed one."""
+        """Discard a savepoint, or another checkpoint but the last completed one."""
         return self.ask(CommandKind.DISCARD, payload=b"%d" % checkpoint_id, timeout_s=timeout_s)
 
     def request(self, operator: str, payload: bytes, timeout_s: float = 30.0) -> CommandReply:
-        """Asks an operator's coordinator; the reply's payload is what ``handle_request`` returned."""
+        """Ask an operator's coordinator; the reply's payload is what ``handle_request`` returned."""
         return self.ask(CommandKind.REQUEST, operator=operator, payload=payload, timeout_s=timeout_s)
 
     def ask(
         self, kind: CommandKind, *, operator: str = "", payload: bytes = b"", timeout_s: float = 30.0
     ) -> CommandReply:
-        """Writes a command and waits for the reply. A refusal is a reply.
+        """Write a command and wait for the reply. A refusal is a reply.
 
         Raises JobError when the job has ended, when no reply comes in time, or when the job ends without one.
         """
@@ -206,12 +206,12 @@ class JobClient:
                         )
         raise JobError(
             f"job {self.topics.job} did not answer {kind.value!r} within {timeout_s:g} s: does its coordinator run?"
-            f" (penstock status {self.topics.job}) The command stands in the log: a coordinator that takes the same run"
+            f" (penstock status {self.topics.job}) The command is in the log: a coordinator that takes the same run"
             " over still answers it"
         )
 
     def announce_run(self, run_id: str) -> None:
-        """Writes RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
+        """Write RunStarted, as every runner must before its subtasks start (protocol, section 4)."""
         self._write(RunStarted(run_id, socket.gethostname()))
 
     def _write(self, record: Command | RunStarted) -> None:
@@ -231,7 +231,7 @@ class JobClient:
     def purge(self) -> list[str]:
         """Delete every topic of the job, or what a broken-off purge has left, and return their names.
 
-        Raises JobRefused while a coordinator tells its status, or while anyone writes to the job's topics.
+        Raises JobRefused while a coordinator writes its status, or while anyone writes to the job's topics.
         """
         names, job = self._transport.list_topics(self.topics.root), self.topics.job
         if not names:
@@ -256,13 +256,14 @@ class JobClient:
             now = self._transport.offsets(partitions)
             if grown := [at.topic for at in partitions if now[at].end > before[at].end]:
                 raise JobRefused(
-                    f"somebody writes to {grown[0]}: job {self.topics.job} has tasks that run, a coordinator that is"
-                    " busy or of another release, or is a fork that is being made. Stop it, or end its processes, first"
+                    f"job {self.topics.job} is still active: records are being written to {grown[0]}. It has tasks that"
+                    " run, a coordinator that is busy or of another release, or is being forked. Stop it, or end its"
+                    " processes, first"
                 )
 
 
 def list_jobs(transport: Transport, prefix: str = DEFAULT_PREFIX) -> list[str]:
-    """Names of the jobs on this broker under ``prefix``."""
+    """Return the names of the jobs on this broker under ``prefix``."""
     found = (job_of_topic(topic, prefix) for topic in transport.list_topics(prefix + "."))
     return sorted(job for job in found if job is not None)
 

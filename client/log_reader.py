@@ -38,6 +38,7 @@ def readable(job: str, record: LogRecord) -> Keyed | None:
     except ForeignRecord:
         return None
     except UnreadableRecord as error:
+        # mutant: damaged-record-kept-out
         raise JobRefused(
             f"record {record.offset} of {record.partition} cannot be read: {error}. Run the version of Penstock that"
             f" wrote it; if there is none, purge the job (penstock purge {job})"

@@ -12,7 +12,7 @@ from .futures import EventFuture
 
 @dataclass(frozen=True, slots=True)
 class EventContext:
-    """What comes with events from a subtask."""
+    """Properties of an event from a subtask."""
 
     belongs_to: int
     """Lowest checkpoint id whose snapshot by the sender can contain the event: once a checkpoint with this id or a
@@ -20,17 +20,17 @@ class EventContext:
 
 
 class CheckpointResult(Protocol):
-    """A checkpoint future that a coordinator owes; one of the two is called once, from any thread."""
+    """A checkpoint future. The coordinator calls ``complete`` or ``fail`` once, from any thread."""
 
     def complete(self, state: Any) -> None:
-        """The cut: what was sent before belongs to the checkpoint, what is sent after does not.
+        """Make the cut: events sent before belong to the checkpoint, events sent after do not.
 
         ``state`` is bytes, or what the operator's state codec takes, or None for no state. Raises
         ConfigurationError for anything else, and RuntimeError when called a second time.
         """
 
     def fail(self, error: BaseException | str) -> None:
-        """Aborts this checkpoint, and nothing else."""
+        """Abort this checkpoint, and nothing else."""
 
 
 class Gateway(Protocol):
@@ -45,16 +45,16 @@ class Gateway(Protocol):
         """Id of the attempt."""
 
     def send_event(self, event: Any) -> EventFuture:
-        """Sends an event: encoded now, never blocking, from any thread (protocol, section 6).
+        """Send an event: encoded now, never blocking, from any thread (protocol, section 6).
 
-        Under the policy ``replay``, what is sent through a dead attempt's gateway goes to its successor; under
+        Under the policy ``replay``, an event sent through a dead attempt's gateway goes to its successor; under
         ``reset`` its future fails with TaskNotRunning. After a global failover, which under ``global`` every failure
         is, it fails with RolledBack. Raises EventTooLarge, and Backpressure when a bound is reached: then
         :meth:`CoordinatorContext.on_writable` says when to go on.
         """
 
     def fail_attempt(self, cause: BaseException | str) -> None:
-        """Fails exactly this attempt (an external write of its went wrong, say); a no-op once it is not current."""
+        """Fail exactly this attempt (its external write failed, say). Do nothing once it is not current."""
 
 
 class TimerHandle(Protocol):
@@ -98,35 +98,35 @@ class CoordinatorContext(Protocol):
         """Numbers of the user's own, served with the coordinator's."""
 
     def run_in_coordinator(self, fn: Callable[[], object]) -> None:
-        """Runs ``fn`` on the coordinator's thread, soon. Dropped if a global failover comes first."""
+        """Run ``fn`` on the coordinator's thread, soon. Dropped if a global failover comes first."""
 
     def call_later(self, delay_s: float, fn: Callable[[], object]) -> TimerHandle:
-        """Runs ``fn`` on the coordinator's thread after ``delay_s`` seconds, unless a global failover comes first."""
+        """Run ``fn`` on the coordinator's thread after ``delay_s`` seconds, unless a global failover comes first."""
 
     def call_every(self, interval_s: float, fn: Callable[[], object]) -> TimerHandle:
-        """Runs ``fn`` on the coordinator's thread every ``interval_s`` seconds, global failovers or not."""
+        """Run ``fn`` on the coordinator's thread every ``interval_s`` seconds, global failovers or not."""
 
     def call_async(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
-        """Runs ``fn`` on a worker thread, then ``on_result(result, error)`` on the coordinator's.
+        """Run ``fn`` on a worker thread, then ``on_result(result, error)`` on the coordinator's.
 
-        ``on_result`` is dropped if a global failover comes first: the result belongs to a history that is undone.
+        ``on_result`` is dropped if a global failover comes first: the result belongs to a history that was rolled back.
         The end of the job (finished, or stopped with a savepoint) waits until ``on_result`` has returned, for at most
         ``end_timeout`` seconds. If it raises, the job fails over instead of ending.
         """
 
     def on_writable(self, subtask: int, fn: Callable[[], object]) -> None:
-        """Runs ``fn`` once on the coordinator's thread when ``send_event`` to ``subtask`` is well below its bounds."""
+        """Run ``fn`` once on the coordinator's thread when ``send_event`` to ``subtask`` is well below its bounds."""
 
     def fail_job(self, cause: BaseException | str) -> None:
-        """A global failover; only the first call counts until the coordinators have been reset."""
+        """Trigger a global failover. Only the first call counts until the coordinators have been reset."""
 
 
 class Metrics(Protocol):
     def increment(self, name: str, by: float = 1.0) -> None:
-        """Adds to a counter."""
+        """Add to a counter."""
 
     def set(self, name: str, value: float) -> None:
-        """Sets a gauge."""
+        """Set a gauge."""
 
 
 class OperatorCoordinator:
@@ -139,30 +139,30 @@ class OperatorCoordinator:
     After a failure there are two ways back, and which one comes is the operator's ``on_failover``:
 
     * *Region failover*: subtasks start over from the last completed checkpoint, the coordinator keeps its state and
-      is told by ``execution_attempt_failed`` and ``subtask_reset``. Under ``replay`` it need do nothing: the log gives
-      the events again. Under ``reset`` it sends again what the subtask lost.
+      is notified by ``execution_attempt_failed`` and ``subtask_reset``. Under ``replay`` it need do nothing: the log
+      gives the events again. Under ``reset`` it sends again what the subtask lost.
     * *Global failover*: ``reset_to_checkpoint`` rolls the coordinator back too.
     """
 
     context: CoordinatorContext
 
     def start(self) -> None:
-        """Called once per instance, before anything but an initial ``reset_to_checkpoint``.
+        """Begin work. Called once per instance, before anything but an initial ``reset_to_checkpoint``.
 
-        Where it raised it is called again, behind the reset of the failover that this led to.
+        If it raises, it is called again, after the reset of the failover that this causes.
         """
 
     def close(self) -> None:
         """Release resources; errors are logged and ignored.
 
-        Called last, on a thread of its own: after 60 s nobody waits for it any more.
+        Called last, on a thread of its own, for at most 60 s: then the process goes on without it.
         """
 
     def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: EventContext) -> None:
-        """An event from a subtask, in the order it was sent.
+        """Handle an event from a subtask. Events of one attempt come in the order in which they were sent.
 
-        ``attempt`` is -1 for events of a subtask that had finished before the restored checkpoint. As it stands here
-        it raises: nothing that was sent is passed over.
+        ``attempt`` is -1 for events of a subtask that had finished before the restored checkpoint. The default raises,
+        so that no event is lost silently.
         """
         raise ConfigurationError(
             f"an event for a {type(self).__name__}, which does not say what to do with one: give it a"
@@ -177,31 +177,31 @@ class OperatorCoordinator:
         result.complete(None)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
-        """The checkpoint is complete, and every event that belongs to it has been handed over.
+        """Handle the completion of a checkpoint. Every event that belongs to it has been handed over.
 
         The place to commit elsewhere, in ``context.call_async`` (docs/committing.md): after a restore it is called for
         the restored checkpoint, too, so it may repeat. One checkpoint may be passed over for a later one.
         """
 
     def notify_checkpoint_aborted(self, checkpoint_id: int, reason: str) -> None:
-        """The checkpoint will never complete: go on as if it had not been asked for. ``reason`` is for people."""
+        """Handle the abort of a checkpoint: continue as if it had not been triggered. ``reason`` is for people."""
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
-        """Global rollback: become what ``checkpoint_coordinator`` had saved. (-1, None): start empty."""
+        """Restore the state that ``checkpoint_coordinator`` saved (global failover). (-1, None): start empty."""
 
     def subtask_reset(self, subtask: int, checkpoint_id: int) -> None:
-        """Region failover: the subtask goes back to this checkpoint (-1: to its beginning)."""
+        """Handle a region failover: the subtask restores this checkpoint (-1: it starts empty)."""
 
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
-        """An attempt runs, and this is the way to it."""
+        """Handle the start of an attempt; ``gateway`` sends events to it."""
 
     def execution_attempt_failed(self, subtask: int, attempt: int, reason: str | None) -> None:
-        """An attempt has failed; ``reason`` is None where it was only taken along."""
+        """Handle the failure of an attempt; ``reason`` is None if another subtask of its region failed."""
 
     def handle_request(self, request: Any) -> Any:
-        """Answers ``penstock request``; the default refuses.
+        """Answer ``penstock request``; the default refuses.
 
-        What it changes in the coordinator lasts once the next checkpoint has completed: a rollback to an earlier one
-        undoes it, although the answer was given. Raising refuses the request and concerns its sender alone.
+        Changes that it makes to the coordinator are durable once the next checkpoint has completed: a rollback to an
+        earlier one reverts them, although the answer was given. Raising refuses the request and affects nothing else.
         """
         raise NotImplementedError(f"{type(self).__name__} answers no requests")

@@ -26,7 +26,7 @@ class SideWriter:
         key: str = "",
         lost: Callable[[Exception], object] | None = None,
     ) -> None:
-        """``lost`` is called with the cause, from any thread, where the record may not stand."""
+        """Append a record. If it may not be written, call ``lost`` with the cause, from any thread."""
 
         def taken(_: int | None, error: Exception | None) -> None:
             if error is not None:

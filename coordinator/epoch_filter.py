@@ -72,7 +72,7 @@ class EpochFilter:
         if newest <= epoch:
             _log.warning(
                 "job=%s: record %d of the acks topic is of epoch %d, which the checkpoint log does not know: the job"
-                " was purged, and somebody of before still runs. What it says is kept out, as were %d more records of"
+                " was purged, and a process of it still runs. Its records are dropped, as were %d more records of"
                 " such epochs before it",
                 self._job, offset, said, self._unjudged,
             )  # fmt: skip

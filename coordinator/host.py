@@ -215,10 +215,7 @@ class OperatorHost:
             ledger.settle()
 
     def close(self, cause: str) -> threading.Thread:
-        """The instance has ended: futures that are still open settle, whichever way it ended.
-
-        User code closes on a thread of its own, which is returned: nobody waits for ever for it.
-        """
+        """Settle the futures that are still open, and close the user's coordinator on a thread, which is returned."""
         for stream in list(self.ledgers):
             stream.fail(CoordinatorClosed(f"the coordinator ended: {cause}"))
             self.settle(stream)
@@ -233,7 +230,7 @@ class OperatorHost:
             _log.exception("job=%s operator=%s: close() of the coordinator raised", self.job, self.settings.name)
 
     def call_writable(self) -> None:
-        """Tells those who wait for room that there is some."""
+        """Call the functions given to ``on_writable`` for subtasks whose gateway has room again."""
         if not self._writable:
             return
         due = [(subtask, fn) for subtask, fn in self._writable if self._is_writable(subtask)]
@@ -340,7 +337,7 @@ class OperatorHost:
 
 
 def close_all(hosts: Sequence[OperatorHost], cause: str) -> None:
-    """Closes every coordinator, each on a thread of its own; one that does not return in time is left behind."""
+    """Close every coordinator, each on a thread of its own. Do not wait longer than the deadline for any."""
     threads = [host.close(cause) for host in hosts]
     deadline = time.monotonic() + CLOSE_TIMEOUT_S
     for host, thread in zip(hosts, threads, strict=True):

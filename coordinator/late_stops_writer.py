@@ -15,7 +15,10 @@ from .protocol import late_stops
 def tell_to_leave(
     settings: JobSettings, transport: Transport, writer: Writer, history: History, deadline_s: float
 ) -> None:
-    """Raises TransportError where that is not certain to stand: then somebody has to do it again."""
+    """Write a Stop for each task that may not know that the job has ended.
+
+    Raises TransportError if the broker may not have taken one: then another coordinator instance must write them again.
+    """
     acks, failed = Partition(settings.topics.acks, 0), list[Exception]()
     end = transport.offsets([acks], deadline_s)[acks].end
     for subtask, stop in late_stops.stops(
@@ -26,9 +29,9 @@ def tell_to_leave(
         writer.append(partition, encode(stop), key, lambda _, error: failed.append(error) if error else None)
     if not writer.flush(deadline_s) or failed:
         why = failed[0] if failed else f"no answer within {deadline_s:g} s"
-        raise TransportError(f"job {settings.name} has ended, and its tasks could not be told to leave: {why}")
+        raise TransportError(f"job {settings.name} has ended, and its tasks could not be stopped: {why}")
 
 
 def untold(job: str) -> TransportError:
-    """What breaks off a coordinator whose last words may not stand: the instance behind it tells them again."""
-    return TransportError(f"job {job} has ended, and the broker did not certainly take what tells its tasks to leave")
+    """Return the error that ends a coordinator whose Stops may not be written: its successor writes them again."""
+    return TransportError(f"job {job} has ended, and the broker may not have taken the Stop of each task")

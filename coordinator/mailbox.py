@@ -114,13 +114,13 @@ class Mailbox:
             load.held = by_operator[operator]
 
     def close(self) -> None:
-        """Nobody takes any more: what comes is dropped, and whoever waits to post goes on."""
+        """Take no more: drop what is posted from now on, and release the threads that wait to post."""
         with self._lock:
             self._closed = True
             self._emptied.notify_all()
 
     def take(self, until: float | None, linger_s: float = 0.0, *, reads: bool = True) -> list[Item]:
-        """Returns everything posted, in order. Waits for it, or for a read, until monotonic second ``until``.
+        """Return everything posted, in order. Wait for it, or for a read, until monotonic second ``until``.
 
         With a linger, sends alone wait up to ``linger_s`` for company; while senders are busy, at least a millisecond.
         What is taken counts as unsent no more: its taker counts what it appends of it. Without ``reads`` the taker will
@@ -147,7 +147,7 @@ class Mailbox:
         return list(items)
 
     def drain(self, take: Callable[[Item], None], goes_on: Callable[[], bool], timeout_s: float) -> None:
-        """Hands everything posted to ``take``, and what is posted while ``goes_on``, at most so long. No reads."""
+        """Hand everything posted to ``take``, and what is posted while ``goes_on``, up to ``timeout_s``. No reads."""
         until, deadline = 0.0, time.monotonic() + timeout_s
         while True:
             for item in self.take(until, reads=False):

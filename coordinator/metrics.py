@@ -39,7 +39,7 @@ _JOB_GAUGES: dict[str, tuple[str, Callable[[JobStatus], float]]] = {
         "Age of the oldest checkpoint under way.",
         lambda s: max((p.age_s for p in s.pending), default=0.0),
     ),
-    "status_timestamp_seconds": ("When the coordinator last told its status.", lambda s: s.at_ms / 1000),
+    "status_timestamp_seconds": ("When the coordinator last wrote its status.", lambda s: s.at_ms / 1000),
 }
 _SUBTASK_COUNTERS: dict[str, tuple[str, Callable[[SubtaskStatus], float]]] = {
     "events_sent": ("Events appended for the subtask.", lambda s: s.sent),

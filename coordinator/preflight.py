@@ -161,7 +161,7 @@ def check_may_start(
     restore_checkpoint: int = -1,
     coordinators: Mapping[str, StateSpec] | None = None,
 ) -> History | None:
-    """Raises JobRefused where a coordinator that starts now would be refused. Changes nothing, fences nobody.
+    """Raise JobRefused if a coordinator that starts now would be refused. Change nothing, fence no coordinator.
 
     StateError where the states of coordinators that it would restore are not to be seen from here. Returns the job so
     far, None where that cannot be told now. With ``coordinators`` it also refuses states that cannot be redistributed
@@ -209,7 +209,7 @@ def _check_states(
         raise StateError(
             f"checkpoint {checkpoint_id} of job {settings.name} cannot be restored: {storage!r} does not hold the state"
             f" of the coordinator of {operator.name} ({state.location}). state_storage must be the same place for"
-            f" whoever runs the job, on whichever machine. Where the state is lost, name an older checkpoint:"
+            f" every machine that runs the job. Where the state is lost, name an older checkpoint:"
             f" --from-checkpoint N (penstock checkpoints {settings.name} lists them)"
         )
 
@@ -225,7 +225,7 @@ class Seen:
 
 
 def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen, timeout_s: float) -> None:
-    """Raises Fenced where another host has begun an epoch since: whoever broke off must not take its place back.
+    """Raise Fenced if another host has begun an epoch since: an instance that broke off must not take over again.
 
     An open transaction may hide that: it is this host's own, as a rule. Raises JobRefused where the job was purged
     since: what has its name now is another job, or nothing but topics made a moment ago.
@@ -235,8 +235,8 @@ def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen
     there = incarnation(transport, settings.topics, timeout_s)
     if there and seen.incarnation not in (there, ""):
         raise JobRefused(
-            f"job {settings.name} has been purged since this coordinator's host began ({log.topic} is another topic"
-            " now): start it again where it is to go on with the job that has its name now"
+            f"job {settings.name} was purged and recreated since this coordinator's host began ({log.topic} is another"
+            " topic now): start this coordinator again to join the new one"
         )
     try:
         records = read_log(settings.name, transport, log, _LOOK_TIMEOUT_S)

@@ -49,7 +49,7 @@ def instances_of(
 
 
 class CoordinatorService:
-    """Runs a job's coordinator on a thread of its own until the job ends, somebody else takes over, or ``leave``.
+    """A job's coordinator on a thread of its own, until the job ends, another host takes over, or ``leave``.
 
     An instance that breaks off for another reason (a commit without an answer, a broker that is gone for too long, a
     bug) is followed by a new one; being fenced or refused is final, and so is a right that the broker refuses.

@@ -75,7 +75,7 @@ class Standing:
         if not self.epoch:
             return f"standing by: no coordinator is known yet{error}"
         if self.state not in AT_WORK:
-            return f"standing by: nobody is at work since epoch {self.epoch} ({self.state}){error}"
+            return f"standing by: no coordinator since epoch {self.epoch} ({self.state}){error}"
         place = ", elected to follow it" if self.elected else ""
         return (
             f"standing by: epoch {self.epoch} is at work (instance {self.instance[:8]}),"
@@ -185,8 +185,8 @@ class StandbyService:
         self._incarnation = self._incarnation or there
         if self._incarnation != there:
             raise JobRefused(
-                f"job {name} has been purged since this host began to stand by for it: start it again where it is to"
-                " stand by for the job that has its name now"
+                f"job {name} has been purged and recreated since this host began to stand by: start this coordinator"
+                " again to join the new one"
             )
 
     # ---- standing by

@@ -32,7 +32,7 @@ class StateOwner:
         return (self.cluster, self.topic, self.topic_id) == (other.cluster, other.topic, other.topic_id)
 
     def follows(self, earlier: StateOwner) -> bool:
-        """Whether ``earlier`` is gone, as far as can be known: this topic stands in its place."""
+        """Return whether this topic has replaced that of ``earlier``, as far as can be known."""
         told_apart = self.witness and earlier.witness and self.witness != earlier.witness
         return (self.cluster, self.topic) == (earlier.cluster, earlier.topic) and not told_apart
 
@@ -42,7 +42,7 @@ class StateOwner:
 
 
 def check_state_owner(settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float) -> None:
-    """Raises JobRefused where the job's folder of states belongs to another. Changes nothing."""
+    """Raise JobRefused if the job's folder of states belongs to another job. Change nothing."""
     if storage.configured:
         _checked(_owner(settings, transport, timeout_s), storage)
 
@@ -50,7 +50,7 @@ def check_state_owner(settings: JobSettings, transport: Transport, storage: Stat
 def claim_states(
     settings: JobSettings, transport: Transport, storage: StateStorage, timeout_s: float, *, continues: bool = False
 ) -> StateOwner | None:
-    """Marks the job's folder of states as its own. Raises JobRefused where it belongs to another. None: it has none.
+    """Mark the job's folder of states as its own; None if it has none. Raises JobRefused if it belongs to another.
 
     With ``continues`` an instance before this one has done so: state storage that is away then keeps nobody from
     following it, since nothing may be needed from there.
@@ -68,10 +68,10 @@ def claim_states(
 
 
 def require_mark(owner: StateOwner, storage: StateStorage) -> None:
-    """Raises JobRefused where the folder does not bear the mark of ``owner`` itself: a job made anew has another."""
+    """Raise JobRefused if the folder does not bear the mark of ``owner`` itself: a recreated job has another."""
     found = _checked(owner, storage)
     if found is None or not owner.is_same(found):
-        raise JobRefused(f"{storage!r} is not marked as the folder of {owner}, but of {found or 'nobody'}")
+        raise JobRefused(f"{storage!r} is not marked as the folder of {owner}, but of {found or 'no job'}")
 
 
 def _claim(owner: StateOwner, storage: StateStorage) -> None:

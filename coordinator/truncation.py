@@ -27,7 +27,7 @@ STATUS_KEPT = 1_000
 
 
 class Truncation:
-    """Only the newest wish matters, and lagging behind is harmless. One that failed is tried again."""
+    """Truncation of a job's logs in the background: only the newest request counts, and a failed one is repeated."""
 
     def __init__(
         self,
@@ -51,8 +51,7 @@ class Truncation:
         self._running = False
 
     def begin(self, topic_ids: Mapping[str, str]) -> None:
-        """Says which topics are meant: where others have taken their names since, the job was purged and made anew, and
-        nothing of it is to be deleted by who comes late."""
+        """Set the ids of the topics that may be truncated: those of a recreated job have others."""
         self._topic_ids = topic_ids
 
     def want(self, wanted: Truncate) -> None:
@@ -61,7 +60,7 @@ class Truncation:
         self.run_due()
 
     def run_due(self) -> None:
-        """Begins what is due. To be called each second, so that the last wish of a busy time comes true."""
+        """Begin what is due. Must be called each second, so that the last request of a busy time is not forgotten."""
         with self._lock:
             now = self._now()
             due = now >= self._next_at if self._wanted is not None else now >= self._status_at

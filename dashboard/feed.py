@@ -22,13 +22,13 @@ HEAR_AGAIN_S = STALE_S
 """So long behind it nobody is taken to be silent: what was told meanwhile may still be on its way."""
 
 Look = Callable[[float], Sequence[Heard]]
-"""What has been told since the look before, waiting at most so many seconds for it. Raises PenstockError."""
+"""Return the statuses since the last call, waiting at most so many seconds for them. Raises PenstockError."""
 
 
 class Feed:
-    """Looks until it is closed. ``trouble`` says why the newest look failed, for people; else it is empty.
+    """A thread that looks until it is closed. ``trouble`` says why the newest look failed; else it is empty.
 
-    Behind a look that failed everything is seen anew: what tells it may be another one, or tell things again.
+    After a failed look the history begins again: the source may be another one, or repeat statuses.
     """
 
     def __init__(self, look: Look, close: Callable[[], object] | None = None) -> None:

@@ -13,13 +13,13 @@ IDLE_AFTER_S = 10.0
 STATES = {
     "starting": "The coordinator takes the job up from its log.",
     "running": "Events flow, and checkpoints are taken.",
-    "failing-over": "The job is rolled back: everybody starts over from the last completed checkpoint.",
+    "failing-over": "The job is rolled back: every subtask starts over from the last completed checkpoint.",
     "finished": "Every subtask has come to its end.",
     "stopped": "The job was asked to stop; run again, it goes on from its last checkpoint.",
     "failed": "The job has given up.",
     "left": "This coordinator has left; the job goes on with the next one.",
     "fenced": "Another coordinator has taken the job over.",
-    "gone": "Nobody has told anything of this job for a while: its coordinator has died, is held up in its own code, or"
+    "gone": "No status of this job has come for a while: its coordinator has died, is held up in its own code, or"
     " cannot reach the broker.",
 }
 

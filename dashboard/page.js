@@ -75,7 +75,7 @@ function showNotice(view, trouble, lost) {
 function notice(view, trouble, lost) {
   if (lost) return [`No connection to the dashboard. What you see is from ${clock(heardAt)}; trying again.`, "bad"];
   if (trouble) return [`The job cannot be looked at: ${trouble}. Trying again.`, "bad"];
-  if (!view) return ["Nobody has told anything of this job yet: has its coordinator started?", "warn"];
+  if (!view) return ["No status of this job has come yet: has its coordinator started?", "warn"];
   if (view.state === "gone") return [`Gone since ${clock(told.now_ms - view.age_s * 1000)} (${duration(view.age_s * 1000)} ago). What you see is from then.`, "bad"];
   if (view.ended) return [`The job has ended: ${view.state}, ${view.cause || "no cause told"}`, view.state === "failed" ? "bad" : "calm"];
   if (view.cause) return [view.cause, "warn"];

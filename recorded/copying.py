@@ -29,11 +29,11 @@ _FLUSH_STEP_S = 10.0
 _RUN = "forked"
 
 Progress = Callable[[int], None]
-"""Told how many offsets of the origin have been gone through since it was told last."""
+"""Called with the number of the origin's offsets that were read since the last call."""
 
 
 class Appender:
-    """Appends to partitions that nobody else writes, and so knows each record's offset ahead of its outcome."""
+    """The only writer of some partitions, which therefore knows each record's offset ahead of its outcome."""
 
     def __init__(self, transport: Transport) -> None:
         self._writer: Writer = transport.writer()
@@ -48,7 +48,7 @@ class Appender:
         return list(self._ends)
 
     def append(self, partition: Partition, value: bytes, key: bytes | None = None) -> int:
-        """The record's offset. Raises AppendFailed where it, or one before it, does not stand there."""
+        """Append a record and return its offset. Raises AppendFailed if an earlier record is not at its offset."""
         if self._failed:
             raise self._failed[0]
         offset = self.end(partition)
@@ -60,7 +60,7 @@ class Appender:
         if error is not None:
             self._failed.append(error)
         elif at != offset:
-            self._failed.append(AppendFailed(f"somebody else writes to {partition}: offset {at} is not {offset}"))
+            self._failed.append(AppendFailed(f"another writer appends to {partition}: offset {at} is not {offset}"))
 
     def flush(self) -> None:
         """Wait for every outcome, however much was copied: the writer fails where the broker takes nothing for long."""

@@ -90,7 +90,7 @@ class Exported:
             except (KeyError, TypeError, ValueError):
                 raise self._refused(number, "a record without an offset and a time") from None
             if offset <= last:
-                raise self._refused(number, f"offset {offset} stands behind offset {last}: lines of two exports")
+                raise self._refused(number, f"offset {offset} comes after offset {last}: lines of two exports")
             last = offset
             partition = Partition(line["topic"], subtask.index)
             key, value = self._bytes(number, line.get("key")), self._bytes(number, line["value"])

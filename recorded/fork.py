@@ -97,7 +97,7 @@ class _Fork:
         if self._states and state_storage is None:
             raise JobRefused(
                 f"checkpoint {checkpoint.id} of job {origin.name} has states in state storage"
-                f" ({len(self._states)}, {min(self._states)} first), and where that is stands in the job file:"
+                f" ({len(self._states)}, {min(self._states)} first), which the job file names:"
                 " name it with --job FILE.py, or --state-storage URL"
             )
         self._made = ""
@@ -117,7 +117,7 @@ class _Fork:
             self._commit(log, copied)
         except BaseException as error:
             if type(error) is Fenced or not self._is_ours():  # whose topics they are now is not known here
-                raise self._taken("has been purged, or begun by somebody else, meanwhile") from error
+                raise self._taken("has been purged, or begun by another process, meanwhile") from error
             self._undo(error)
             raise
         finally:
@@ -133,7 +133,7 @@ class _Fork:
         Two that look at once are told apart by the claim. What fails here deletes nothing: it might be another's.
         """
         origin, at = self._origin, Partition(checkpoints.name, 0)
-        begins_here = "is being begun by somebody else"
+        begins_here = "is being begun by another process"
         try:
             self._transport.create_topics([checkpoints])
             self._made = incarnation(self._transport, self._copy, ASK_TIMEOUT_S)

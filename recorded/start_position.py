@@ -119,7 +119,7 @@ def from_checkpoint(job: RecordedJob, checkpoint: Checkpoint, subtasks: Iterable
         if offset < there.begin:
             begins.notes.append(
                 f"offsets {offset} to {there.begin - 1} of {partition}, behind checkpoint {checkpoint.id}, have been"
-                " truncated away: a newer checkpoint stands behind them"
+                " truncated away: a newer checkpoint lies behind them"
             )
         begins.offsets[partition] = max(offset, there.begin)
     return begins

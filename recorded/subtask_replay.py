@@ -211,7 +211,7 @@ def _followed(recording: _Recording, part: Part) -> Part:
     behind = begin_behind(part, recording.records(first), first, recording.end_offset)
     if behind < first:
         raise PositionUnavailable(
-            f"{recording.where} begins at offset {first}, and what epoch {part.epoch} sent first stood below: begin"
+            f"{recording.where} begins at offset {first}, and what epoch {part.epoch} sent first was below: begin"
             " with a newer checkpoint"
         )
     follows = replace(part.snapshot, event_position=behind)

@@ -12,7 +12,7 @@
     │   ├── TopicMissing              a topic (or partition) that must exist does not
     │   ├── NotAuthorized             this user lacks a right; names the command that grants it
     │   ├── PositionUnavailable       a wanted offset has been truncated or never existed
-    │   ├── AppendFailed              a record that the broker did not certainly take
+    │   ├── AppendFailed              a record that the broker may not have taken
     │   │   └── AppendNotAuthorized   because this user may not write there (a NotAuthorized too)
     │   └── Fenced                    a newer owner has taken over: leave, touch nothing
     │       └── OutcomeUnknown        a commit whose answer never came: leave, touch nothing
@@ -28,10 +28,10 @@
     │   └── StartTimeout              no answer to Hello
     ├── EventTooLarge                 one event is larger than the broker takes
     ├── Backpressure                  a bound is reached; ``context.on_writable`` says when to go on
-    └── EventNotHandled               what an event's future raises when nobody handled it
+    └── EventNotHandled               what an event's future raises when it was not handled
         ├── TaskNotRunning            its attempt failed first (policy ``reset``)
         ├── TaskFinished              its subtask has finished for good
-        ├── RolledBack                a global failover has undone the send
+        ├── RolledBack                a global failover has rolled back the send
         └── CoordinatorClosed         the coordinator ended first
 
 Each message says what happened, to which job, operator, subtask, attempt or checkpoint, and what to do.
@@ -86,7 +86,7 @@ class PositionUnavailable(TransportError):
 
 
 class AppendFailed(TransportError):
-    """A record that the broker did not certainly take: nothing may follow it."""
+    """A record that the broker may not have taken: nothing may follow it."""
 
 
 class AppendNotAuthorized(AppendFailed, NotAuthorized):
@@ -98,7 +98,7 @@ class Fenced(TransportError):
 
 
 class OutcomeUnknown(Fenced):
-    """A commit was sent and no answer came; whether it stands is for the successor to see (protocol, section 7.7)."""
+    """A commit was sent and no answer came. The successor sees whether it is durable (protocol, section 7.7)."""
 
 
 class StateError(PenstockError):
@@ -164,11 +164,11 @@ class TaskNotRunning(EventNotHandled):
 
 
 class TaskFinished(EventNotHandled):
-    """The subtask has finished for good: nobody will handle another event."""
+    """The subtask has finished for good: it will not handle another event."""
 
 
 class RolledBack(EventNotHandled):
-    """A global failover has undone the send; the coordinator was reset to before it, or will send it again."""
+    """A global failover has rolled back the send; the coordinator was reset to before it, or will send it again."""
 
 
 class CoordinatorClosed(EventNotHandled):

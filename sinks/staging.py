@@ -93,7 +93,7 @@ class Staging:
             raise ConfigurationError(
                 f"subtask {owner.operator}/{owner.subtask} of job {owner.job!r} cannot write to its folder"
                 f" {self.folder}: {error}. Files are written in {self.hidden} and renamed into the folder, so both must"
-                " be on one file system and writable by whoever runs the subtask"
+                " be on one file system and writable by the user that runs the subtask"
             ) from error
 
     def new_path(self, owner: Owner, suffix: str) -> Path:
@@ -150,7 +150,7 @@ class Staging:
         return StateError(
             f"a file of checkpoint {file.checkpoint_id}, which has completed, is neither at"
             f" {self.hidden / file.hidden} (not visible yet) nor at {self.folder / file.visible} (visible): its records"
-            f" are lost, unless somebody has taken it.{elsewhere} Put it back at one of the two places; or see that"
+            f" are lost, unless it was moved away.{elsewhere} Put it back at one of the two places; or see that"
             " every machine reaches the same folder; or, where files are taken away once they are visible, give the"
             " sink may_be_taken=True"
         )

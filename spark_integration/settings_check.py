@@ -125,7 +125,7 @@ def _decommissioning(conf: Mapping[str, str]) -> Iterator[Advice]:
     if _on(conf, name):
         yield Advice(
             name, Verdict.ADVICE, "true",
-            "an executor that is told to leave waits for its tasks, and long-running ones do not end: they are killed"
+            "an executor that is decommissioned waits for its tasks, and long-running ones do not end: they are killed"
             " when the cluster's patience does, and come back elsewhere from the last checkpoint",
         )  # fmt: skip
     else:
@@ -142,7 +142,7 @@ def _python_workers(conf: Mapping[str, str]) -> Iterator[Advice]:
     if idle and _on(conf, "spark.python.worker.killOnIdleTimeout"):
         yield Advice(
             "spark.python.worker.killOnIdleTimeout", Verdict.MISSING, "true",
-            "a subtask that waits for events is no dead one: set it to 'false', heartbeats tell who is dead",
+            "a subtask that waits for events is no dead one: set it to 'false', heartbeats show which is dead",
         )  # fmt: skip
     daemon = conf.get("spark.python.daemon.module", "pyspark.daemon")
     if daemon != DAEMON_MODULE:

@@ -240,7 +240,7 @@ class Supervisor:
 
     def _told_by_stranger(self) -> _Conclusion:
         reasons = sorted({told.reason for told in self.parts.spark_job.returns})
-        return self._replaced(f"all its tasks were told to return ({'; '.join(reasons)[:1000]})")
+        return self._replaced(f"all its tasks were stopped ({'; '.join(reasons)[:1000]})")
 
     # ---- tasks that die
 

@@ -45,7 +45,7 @@ class FencingToken(NamedTuple):
 
 
 class Context:
-    """Who a subtask's object is, its way to its coordinator and to other operators; valid from ``open`` to ``close``.
+    """A subtask's identity, and its way to its coordinator and to other operators; valid from ``open`` to ``close``.
 
     Belongs to the thread that calls the object.
     """
@@ -77,7 +77,7 @@ class Context:
         self._ended = False
 
     def send_event_to_coordinator(self, event: Any) -> None:
-        """Sends an event, encoded by the operator's codec at once; it leaves at the end of this turn of the loop.
+        """Send an event, encoded by the operator's codec at once; it leaves at the end of this turn of the loop.
 
         Within ``snapshot_state(n)`` it belongs to checkpoint n. May wait while very much is unsent (the broker is
         away). Raises :class:`EventTooLarge`, :class:`ConfigurationError` (not what the codec takes),
@@ -89,13 +89,13 @@ class Context:
         self._send(event)
 
     def emit(self, record: Any, output: str | None = None) -> None:
-        """Gives a record to the operators that have this one as an input, or only to the one called ``output``.
+        """Give a record to the operators that have this one as an input, or only to the one called ``output``.
 
         It is encoded by the operator's ``output_codec`` at once, and goes to the subtask that the receiver's
         partitioning says; it leaves at the end of this turn of the loop, in order per receiving subtask. Within
         ``snapshot_state(n)`` it belongs to checkpoint n. May wait while very much is unsent. Raises as
-        :meth:`send_event_to_coordinator` does, :class:`ConfigurationError` where nobody is called ``output``, and
-        :class:`SubtaskError` when the subtask's work has ended: its receivers have been told so.
+        :meth:`send_event_to_coordinator` does, :class:`ConfigurationError` if no receiver is called ``output``, and
+        :class:`SubtaskError` when the subtask's work has ended: its receivers were notified.
         """
         if self._ended or threading.get_ident() != self._thread:
             self._refuse("emit")
@@ -109,7 +109,7 @@ class Context:
         )
 
     def end(self) -> None:
-        """Called by the runtime: nothing may be sent from now on."""
+        """Refuse to send from now on. Called by the runtime."""
         self._ended = True
 
 
@@ -124,7 +124,7 @@ class Subtask:
     """
 
     def open(self, context: Context) -> None:
-        """Called first."""
+        """Prepare for work. Called first."""
 
     def may_begin(self) -> bool:
         """Whether the work may begin: polls, records and rows. Until then only events, snapshots and notices come.
@@ -135,17 +135,17 @@ class Subtask:
         return True
 
     def restore_state(self, checkpoint_id: int, state: Any) -> None:
-        """The state that ``snapshot_state(checkpoint_id)`` returned; None where it returned None."""
+        """Restore the state that ``snapshot_state(checkpoint_id)`` returned; None if it returned None."""
 
     def handle_operator_event(self, event: Any) -> None:
-        """One event from the coordinator. As it stands here it raises: nothing that was sent is passed over."""
+        """Handle one event from the coordinator. The default raises, so that no event is lost silently."""
         raise ConfigurationError(
             f"an event for a {type(self).__name__}, which does not say what to do with one: give it a"
             " handle_operator_event"
         )
 
     def process(self, record: Any, input: str) -> None:
-        """One record of the operator called ``input``. Each is handled exactly once in the history that counts.
+        """Handle one record of the operator called ``input``. Each is handled exactly once in the history that counts.
 
         Records of one sending subtask come in the order in which it emitted them.
         """
@@ -155,7 +155,7 @@ class Subtask:
         )
 
     def process_rows(self, batch: Any) -> None:
-        """The next rows of the DataFrame that the operator was given (``inputs=`` of ``spark_integration.run``), a
+        """Handle the next rows of the operator's DataFrame (``inputs=`` of ``spark_integration.run``), a
         ``pyarrow.RecordBatch`` of at least one row.
 
         Rows come in the order of the subtask's partition, each exactly once in the history that counts. Where one

@@ -56,4 +56,4 @@ class Emitter:
 
     def _check(self) -> None:
         if (failure := self._outgoing.failure) is not None:
-            raise AppendFailed(f"what this attempt sent does not certainly stand: {failure}")
+            raise AppendFailed(f"a record of this attempt may not have been written: {failure}")

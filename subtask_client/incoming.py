@@ -139,7 +139,7 @@ class Incoming:
         if there is None or there.begin <= begin <= end <= there.end:
             return None
         wanted = f"offset {begin} is" if end <= begin else f"offsets {begin} to {end} are"
-        what = "truncated" if begin < there.begin else "truncated at its end, or the topic was deleted and made anew"
+        what = "truncated" if begin < there.begin else "truncated at its end, or the topic was deleted and recreated"
         return self._data_lost(
             upstream, f"{wanted} wanted of {partition}, {there.begin} to {there.end} are available: the log was {what}"
         )

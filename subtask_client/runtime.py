@@ -232,7 +232,7 @@ class SubtaskRuntime:
 
     def _look_after_writer(self) -> None:
         if (failure := self._outgoing.failure) is not None:
-            self._trace.error("a record to the coordinator does not certainly stand: %s", failure)
+            self._trace.error("a record to the coordinator may not have been written: %s", failure)
             self._outgoing.replace()
             self._drive(on.WriterFailed(failure))
 
@@ -323,12 +323,12 @@ class SubtaskRuntime:
                     pending = self._snapshot(n)
                 case do.NotifyCompleted(checkpoint_id=n):
                     pending = self._call(
-                        "notify_checkpoint_complete", f"told that checkpoint {n} completed",
+                        "notify_checkpoint_complete", f"notified that checkpoint {n} completed",
                         partial(self._host.notify_completed, n), on.Notified(n),
                     )  # fmt: skip
                 case do.NotifyAborted(checkpoint_id=n, reason=reason):
                     pending = self._call(
-                        "notify_checkpoint_aborted", f"told that checkpoint {n} was aborted",
+                        "notify_checkpoint_aborted", f"notified that checkpoint {n} was aborted",
                         partial(self._host.notify_aborted, n, reason), on.Notified(n),
                     )  # fmt: skip
                 case do.LearnSchema():

@@ -125,7 +125,7 @@ def _uncut(checkpoint: Checkpoint, settings: JobSettings, found: dict[SubtaskId,
         marker = found[subtask].markers.get((header.epoch, checkpoint.id))  # None: truncated, when n had completed
         if marker is not None and part.event_position <= marker.offset:
             problems.append(
-                f"checkpoint {checkpoint.id}: the position of {subtask} is {part.event_position}, and its marker stands"
+                f"checkpoint {checkpoint.id}: the position of {subtask} is {part.event_position}, and its marker lies"
                 f" at {marker.offset}"
             )
         if marker is not None and part.handled_through != marker.sequence:

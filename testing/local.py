@@ -164,7 +164,7 @@ class LocalJob:
             lines += [f"  checkpoint {p.checkpoint_id} waits for {p.waits_for}" for p in status.pending]
             lines += [
                 f"  {operator.operator}/{s.subtask}: {s.phase}, attempt {s.attempt}, gateway {s.gateway}, sent"
-                f" {s.sent}, handled {s.handled}, held {s.held}, received {s.received}, {s.step or 'no step told'}"
+                f" {s.sent}, handled {s.handled}, held {s.held}, received {s.received}, {s.step or 'unknown step'}"
                 for operator in status.operators
                 for s in operator.subtasks
             ]

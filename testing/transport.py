@@ -266,7 +266,7 @@ class FaultyFencedLog:
         self._live(what)
         kind = self._meets(records)
         if kind is Kind.REFUSE:
-            raise AppendFailed(f"{what} was refused (an injected fault); none of it stands")
+            raise AppendFailed(f"{what} was refused (an injected fault); none of it was written")
         if kind is Kind.OUTCOME_LOST:
             raise self._unknown(f"{what}: no answer (an injected fault)")
         self._live(what)

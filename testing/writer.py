@@ -141,8 +141,8 @@ class FaultyWriter:
     def _error(self, entry: _Entry) -> AppendFailed:
         what = f"an append to {entry.partition}"
         if entry.kind is Kind.REFUSE:
-            return AppendFailed(f"{what} was refused (an injected fault): it does not stand")
-        return AppendFailed(f"{what} was not answered (an injected fault): whether it stands is unknown")
+            return AppendFailed(f"{what} was refused (an injected fault): it was not written")
+        return AppendFailed(f"{what} was not answered (an injected fault): whether it was written is unknown")
 
     def _settle(self, entry: _Entry, offset: int | None, error: Exception | None) -> None:
         """An outcome has come; whoever is sending tells it later, else it is told now."""

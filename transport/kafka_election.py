@@ -123,7 +123,7 @@ class KafkaElection:
         least, most = "group.min.session.timeout.ms", "group.max.session.timeout.ms"
         try:
             there = KafkaInspector(self._config).broker(_INSPECT_TIMEOUT_S).settings
-            bounds = f"{least} is {there.get(least, 'not told')}, {most} is {there.get(most, 'not told')}"
+            bounds = f"{least} is {there.get(least, 'unknown')}, {most} is {there.get(most, 'unknown')}"
         except PenstockError:
             bounds = f"{least}, {most}"
         return (

@@ -63,7 +63,7 @@ class KafkaInspector:
                     continue
                 raise self._config.error("asking for settings", error, timeout_s, self._events.heard) from None
             except FutureTimeout:
-                raise TransportError(f"{self._config.bootstrap} did not tell its settings in {timeout_s} s") from None
+                raise TransportError(f"{self._config.bootstrap} did not return its settings in {timeout_s} s") from None
             found[resource.name] = {
                 entry.name: entry.value
                 for entry in entries.values()

@@ -116,11 +116,11 @@ class KafkaFencedLog:
                 if aborting.code() in FENCED:
                     raise Fenced(f"{what}: a newer owner has claimed the log ({self._useless})") from None
                 raise OutcomeUnknown(f"{what} failed ({why}) and could not be aborted ({self._useless})") from None
-            raise AppendFailed(f"{what} failed and was aborted; none of it stands: {why}")
+            raise AppendFailed(f"{what} failed and was aborted; none of it was written: {why}")
         self._useless = why
         if error.code() in NO_ANSWER:
             why = f"no answer within {self._config.commit_timeout_s:.1f} s ({why})"
-        raise OutcomeUnknown(f"{what}: {why}. Whether it stands is for the next owner to see")
+        raise OutcomeUnknown(f"{what}: {why}. The next owner sees whether it was written")
 
     def close(self) -> None:
         self._process.check("this log")

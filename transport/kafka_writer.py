@@ -229,7 +229,7 @@ class KafkaWriter:
             self._fail(
                 AppendFailed(
                     f"{self._config.bootstrap} has not taken a record for {oldest.partition} within {limit:.1f} s;"
-                    f" whether it stands is unknown. Last heard: {self._events.heard or 'nothing'}"
+                    f" whether it was written is unknown. Last heard: {self._events.heard or 'nothing'}"
                 )
             )
 

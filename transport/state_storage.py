@@ -95,7 +95,7 @@ class StateStorage:
                 files.invalidate_cache()
             size = files.size(path)
             if size != len(data):
-                raise OSError(f"{len(data)} bytes were stored and {size} stand")
+                raise OSError(f"{len(data)} bytes were stored and {size} are there")
 
         self._try("store", location, store)
 

@@ -100,7 +100,7 @@ def _lost(job: JobState, pending: Pending, subtask: SubtaskId, what: str) -> boo
     job.due_end = (
         Ending.FAILED,
         f"events that the batch of checkpoint {pending.id} sent as {subtask} are not in the log: {what}. Records of the"
-        " acks topic were lost, or somebody has truncated it. Begin the job anew (--fresh) and the query with an empty"
+        " acks topic were lost, or it was truncated. Begin the job anew (--fresh) and the query with an empty"
         " checkpointLocation; or go back with both to an older checkpoint (--from-checkpoint) and Spark's copy of then",
     )
     return False

@@ -143,16 +143,16 @@ def end_undone(job: JobState) -> None:
         silent = silent_s > settings.heartbeat_timeout
         waited_s = log_time - (undone.since if undone.killed_at is None else undone.killed_at)
         if undone.killed_at is None and silent:
-            _end_task(job, subtask, undone, f"silent for {silent_s:.1f} s, and it was to start over")
+            _end_task(job, subtask, undone, f"silent for {silent_s:.1f} s, and it had to start over")
         elif silent or waited_s <= settings.task_cancellation_timeout:
             continue
         elif undone.killed_at is None:
             # mutant: stuck-waited-for
-            _end_task(job, subtask, undone, f"it was to start over {waited_s:.1f} s ago, and goes on ({undone.doing})")
+            _end_task(job, subtask, undone, f"it had to start over {waited_s:.1f} s ago, and goes on ({undone.doing})")
         else:
             job.due_end = (
                 Ending.FAILED,
-                f"{subtask} was to start over {log_time - undone.since:.0f} s ago, and its attempt {undone.attempt}"
+                f"{subtask} had to start over {log_time - undone.since:.0f} s ago, and its attempt {undone.attempt}"
                 f" goes on ({undone.doing}); its task was to be ended {waited_s:.0f} s ago, and no runner did. End it"
                 f" by hand (task {undone.task or 'unknown'}, host {undone.host or 'unknown'}) and start the job again,"
                 " or raise task_cancellation_timeout"

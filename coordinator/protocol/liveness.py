@@ -69,7 +69,7 @@ def fail_unregistered(job: JobState) -> bool:
         names = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
         why = "each needs a task slot of its own; give the cluster more slots, or lower the parallelism"
         if job.statistics.dropped[Dropped.HELLO_OF_ANOTHER_LAYOUT]:
-            why = "tasks of another parallelism were told to leave; start the coordinator and the tasks with the same"
+            why = "tasks of another parallelism were stopped; start the coordinator and the tasks with the same"
         job.due_end = (
             Ending.FAILED,
             f"only {total - len(missing)} of {total} subtasks registered within {job.settings.start_timeout:g} s"

@@ -21,7 +21,7 @@ from .state import JobState
 
 WAYS_OUT = (
     "Give new fields a default and renamed ones an alias, keep types or widen them; or give the operator another name,"
-    " or begin anew with --fresh. `penstock compat` tells all that does not fit"
+    " or begin anew with --fresh. `penstock compat` lists all that does not fit"
 )
 
 

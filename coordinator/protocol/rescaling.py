@@ -154,14 +154,14 @@ def _check_ends(job: JobState, restored: Checkpoint, operator: OperatorSettings)
     old = _subtasks(restored, operator.name)
     for what, ended in (
         ("have finished", [s.subtask for s in old if s.finished]),
-        ("have been told that their inputs have ended", [s.subtask for s in old if s.inputs_ended]),
+        ("have been notified that their inputs have ended", [s.subtask for s in old if s.inputs_ended]),
     ):
         if 0 < len(ended) < len(old):
             _refuse(
                 job,
                 restored,
                 operator,
-                f"its subtasks {_some(ended)} {what} and the others have not, so nobody can say what a"
+                f"its subtasks {_some(ended)} {what} and the others have not, so it is unknown what a"
                 f" new subtask has yet to do. {_stay(job, restored, operator)}, until all of them have",
             )
 

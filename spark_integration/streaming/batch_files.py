@@ -203,7 +203,7 @@ class BatchFolder:
                 if not visible.exists() and not self._read()["visible"]:
                     raise StateError(
                         f"a file of batch {self._key} is neither at {staged} (not visible yet) nor at {visible}"
-                        " (visible), and the batch has not been finished: somebody has taken it, or this machine sees"
+                        " (visible), and the batch has not been finished: it was moved away, or this machine sees"
                         " another folder. Put it back at one of the two places; or, where its rows are where they"
                         f" should be, set 'visible' to true in {self._manifest}"
                     ) from error

@@ -210,7 +210,7 @@ class Planner:
         if there in ("", link.history):
             return None
         return JobRefused(
-            f"job {self._topics.job} has been purged since the query began, so nobody plans its batches. Start the"
+            f"job {self._topics.job} has been purged since the query began, so its batches are not planned. Start the"
             " query again, with a new checkpointLocation"
         )
 

@@ -124,7 +124,7 @@ class RangeCheck:
     def _broken(self, what: str) -> SequenceGap:
         return SequenceGap(
             f"the log of {self._part} is not what was planned: {what}. Records were lost, or the topic was deleted or"
-            " written to by somebody else. The batch cannot be read; see 'penstock checkpoints' for what the job still"
+            " written to by others. The batch cannot be read; see 'penstock checkpoints' for what the job still"
             " has, or begin the query anew with another checkpointLocation and .option('fresh', 'true')"
         )
 

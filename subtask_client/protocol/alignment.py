@@ -39,7 +39,7 @@ def marker(core: Instance, running: Running, offset: int, record: TriggerCheckpo
     n = record.checkpoint_id
     # mutant: a-savepoint-names-what-was-skipped
     if record.savepoint and running.checkpoints.wants(n) and _owed_from(running) is not None:
-        reason = "the subtask has ended and has yet to be told of a checkpoint with all its work; try again then"
+        reason = "the subtask has ended and has yet to be notified of a checkpoint with all its work; try again then"
         return core.emit(do.Write(CheckpointDecline(running.sender, n, reason)))
     if record.stop and running.checkpoints.wants(n) and not _is_older(running, n):
         running.stopping = n, offset

@@ -82,7 +82,7 @@ class SubtaskCore(Instance):
         return alignment is not None and upstream in alignment.skipped
 
     def send(self, event: bytes) -> Sequence[Effect]:
-        """Takes an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
+        """Take an event for the coordinator, from inside user code; not through :meth:`handle` for speed.
 
         Nothing goes through :meth:`Instance.emit`: another thread may have a heartbeat handled meanwhile.
         Raises :class:`EventTooLarge` for one that no record can hold, :class:`SubtaskError` outside an attempt.
@@ -94,7 +94,7 @@ class SubtaskCore(Instance):
         return [do.Write(frame) for frame in frames] if frames else ()
 
     def emit_record(self, receiver: SubtaskId, record: bytes) -> do.WriteData | None:
-        """Takes a record for another operator, from inside user code; the frame to write, None for none.
+        """Take a record for another operator, from inside user code; return the frame to write, if one is full.
 
         Raises as :meth:`send` does.
         """
@@ -103,14 +103,14 @@ class SubtaskCore(Instance):
             raise self._unsendable(f"a record for {receiver}", record)
         if self.finished:
             raise SubtaskError(
-                f"{self.who()}: its work has ended, and the operators behind it have been told that nothing more comes:"
+                f"{self.who()}: its work has ended, and the operators behind it were notified that nothing more comes:"
                 f" nothing can be emitted to {receiver}"
             )
         return running.outputs.add(receiver, record)
 
     def _unsendable(self, what: str, data: bytes) -> SubtaskError | EventTooLarge:
         if self.running is None:
-            return SubtaskError(f"{self.who()}: no attempt runs, so there is nobody to send {what} as")
+            return SubtaskError(f"{self.who()}: no attempt runs, so {what} cannot be sent")
         return EventTooLarge(
             f"{self.who()}: {what} has {len(data)} bytes, the broker takes at most {self.config.event_bytes_max}; send"
             " it in parts, or send the name of where it lies"

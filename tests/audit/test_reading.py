@@ -162,6 +162,6 @@ def test_a_job_that_is_purged_and_made_anew_while_it_is_audited_is_not_called_da
     there = transport.offsets([Partition(job.settings.topics.acks, 0)])
     transport.truncate({partition: at.end for partition, at in there.items()})
     transport.job = job
-    with pytest.raises(TransportError, match=r"was made anew while job job was audited.*Audit it once more"):
+    with pytest.raises(TransportError, match=r"was recreated while job job was audited.*Audit it once more"):
         audit(transport, job.name)
     assert audit(transport, job.name).healthy

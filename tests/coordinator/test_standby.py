@@ -309,7 +309,7 @@ def test_one_that_stands_by_for_a_job_that_is_purged_does_not_take_up_the_next_o
         client.purge()
         hosts.append(start(views[2]))
         views[1].thaw()
-        with pytest.raises(JobRefused, match="has been purged since"):
+        with pytest.raises(JobRefused, match="has been purged and recreated since"):
             hosts[1].wait(PATIENCE_S)
         assert hosts[2].standing().active
     finally:
@@ -461,7 +461,7 @@ def test_what_a_host_does_is_told_in_words() -> None:
         "taking over": Standing(True, 0),
         "coordinating, epoch 8": Standing(True, 8, "abc"),
         "standing by: no coordinator is known yet; no broker": Standing(False, 0, error="no broker"),
-        "standing by: nobody is at work since epoch 7 (left)": Standing(False, 7, "abc", state="left"),
+        "standing by: no coordinator since epoch 7 (left)": Standing(False, 7, "abc", state="left"),
         "standing by: epoch 7 is at work (instance 01234567), last seen 2.5 s ago, elected to follow it": Standing(
             False, 7, "0123456789", 2.5, elected=True, state="running"
         ),

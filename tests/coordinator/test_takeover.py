@@ -153,7 +153,7 @@ def test_one_that_broke_off_leaves_the_job_alone_that_was_made_anew_meanwhile(be
             other = second(running, anew)
             anew.wait_call("start")
         held.set()
-        with pytest.raises(JobRefused, match=r"job job has been purged since this coordinator's host began"):
+        with pytest.raises(JobRefused, match=r"job job was purged and recreated since this coordinator's host began"):
             service.wait(PATIENCE_S)
         claims = [r.epoch for r in checkpoint_log(running.transport, running) if isinstance(r, EpochClaimed)]
         assert len(claims) == begun_anew

@@ -470,14 +470,14 @@ def test_of_two_forks_to_one_name_the_second_leaves_the_first_alone(ran: Ran) ->
 
     def meanwhile(what: str, done: int, total: int) -> None:
         with pytest.raises(
-            JobRefused, match="'sandbox' under prefix 'penstock' is being begun by somebody else"
+            JobRefused, match="'sandbox' under prefix 'penstock' is being begun by another process"
         ) as error:
             late[0].make(lambda *_: None)
         refused.append(error)
 
     early.make(meanwhile)
     assert refused
-    with pytest.raises(JobRefused, match="is being begun by somebody else"):
+    with pytest.raises(JobRefused, match="is being begun by another process"):
         late[1].make(lambda *_: None)
     assert JobClient(ran.transport, "sandbox").history().lineage == [ran.checkpoints[0]]
     plan = Plan()
@@ -498,7 +498,7 @@ def test_of_two_forks_that_look_at_once_the_one_that_claims_last_goes_on(
         return claimed
 
     monkeypatch.setattr(MemoryTransport, "claim_log", overtaken)
-    with pytest.raises(JobRefused, match="is being begun by somebody else"):
+    with pytest.raises(JobRefused, match="is being begun by another process"):
         first.make(lambda *_: None)
     assert JobClient(transport, "sandbox").history().lineage == [ran.checkpoints[1]]
 
@@ -509,7 +509,7 @@ def test_a_fork_that_is_fenced_deletes_nothing(ran: Ran) -> None:
     def fence(what: str, done: int, total: int) -> None:
         ran.transport.claim_log("penstock.sandbox.checkpoints", "penstock.sandbox.coordinator")
 
-    with pytest.raises(JobRefused, match=r"begun by somebody else, meanwhile.*purge it"):
+    with pytest.raises(JobRefused, match=r"begun by another process, meanwhile.*purge it"):
         made.make(fence)
     assert len(ran.transport.list_topics("penstock.sandbox.")) == 4
 
@@ -591,7 +591,7 @@ def test_a_fork_that_is_purged_under_way_leaves_the_job_alone_that_has_its_name_
 
     if at != "records":
         monkeypatch.setattr(forking.Copying, "run", copy)
-    with pytest.raises(JobRefused, match=r"has been purged, or begun by somebody else, meanwhile"):
+    with pytest.raises(JobRefused, match=r"has been purged, or begun by another process, meanwhile"):
         made.make(lambda *_: take_over() if at == "records" else None)
     assert everything(ran.transport, "sandbox") == anew[0]
     healthy(ran.transport, "sandbox")

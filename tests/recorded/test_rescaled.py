@@ -123,7 +123,7 @@ def test_events_that_have_been_truncated_away_are_missed_not_left_out(tmp_path: 
     partition = job.recorded.events(SubtaskId("op", 0))
     end = job.transport.offsets([partition])[partition].end
     job.transport.truncate({partition: end - 1})
-    with pytest.raises(PositionUnavailable, match="and what epoch 2 sent first stood below"):
+    with pytest.raises(PositionUnavailable, match="and what epoch 2 sent first was below"):
         job.replayed(0, job.exported(tmp_path / "cut.jsonl", job.derived), checkpoint=job.derived)
     for checkpoint in (job.derived, job.savepoint):
         with pytest.raises(PositionUnavailable):

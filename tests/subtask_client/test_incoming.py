@@ -101,8 +101,8 @@ def test_a_lost_position_of_an_input_names_the_input(transport: MemoryTransport,
     ("begin", "end", "said"),
     [
         (3, 3, "offset 3 is wanted of .*, 4 to 9 are available: the log was truncated$"),
-        (4, 12, "offsets 4 to 12 are wanted of .*, 4 to 9 are available: .*the topic was deleted and made anew$"),
-        (12, 12, "offset 12 is wanted of .*, 4 to 9 are available: .*the topic was deleted and made anew$"),
+        (4, 12, "offsets 4 to 12 are wanted of .*, 4 to 9 are available: .*the topic was deleted and recreated$"),
+        (12, 12, "offset 12 is wanted of .*, 4 to 9 are available: .*the topic was deleted and recreated$"),
     ],
 )
 def test_an_input_that_lacks_what_is_wanted_of_it_is_known_before_it_is_read(

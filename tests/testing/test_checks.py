@@ -94,7 +94,7 @@ class Keeping(MemoryTransport):
     ("change", "says"),
     [
         ("events", "those sent before the cut are the ones below"),
-        ("position", "its marker stands at"),
+        ("position", "its marker lies at"),
         ("part", "has no part of reader/0"),
         ("next", "the first one behind its position"),
     ],

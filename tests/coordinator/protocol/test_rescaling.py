@@ -394,7 +394,7 @@ def test_a_hello_of_another_layout_that_waited_through_a_takeover_is_stopped() -
     assert [r.nonce for r in script.appended(S0) if isinstance(r, Stop)] == ["nonce"]
     assert not script.job.registry.waiting
     script.live(7)
-    assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
+    assert script.ended is not None and "tasks of another parallelism were stopped" in script.ended.cause
 
 
 @pytest.mark.parametrize("completed", [True, False])
@@ -426,7 +426,7 @@ def test_a_job_that_has_lost_an_operator_does_not_wait_for_the_tasks_that_it_sen
         script.read(Hello(*subtask, "run-1", f"of {subtask}", "task", "host", {"a": 2, "b": 2}, 1))
     assert not script.job.registry.undone
     script.live(7)
-    assert script.ended is not None and "tasks of another parallelism were told to leave" in script.ended.cause
+    assert script.ended is not None and "tasks of another parallelism were stopped" in script.ended.cause
 
 
 def test_tasks_of_the_layout_before_are_not_waited_for() -> None:
@@ -485,7 +485,8 @@ def test_an_operator_of_which_some_know_that_their_inputs_have_ended_refuses() -
     n = script.trigger()
     for subtask, task in script.tasks.items():
         script.read(task.ack(n, inputs_ended=subtask == B0))
-    refused(script, feeding(2, 3), "its subtasks 0 have been told that their inputs have ended and the others have not")
+    why = "its subtasks 0 have been notified that their inputs have ended and the others have not"
+    refused(script, feeding(2, 3), why)
 
 
 def test_key_groups_never_change_with_the_parallelism() -> None:
