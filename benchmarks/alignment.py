@@ -24,9 +24,10 @@ from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 
-from .data_channels import BATCH, Coordinators, Target, made_by, run_subtask, running
+from .data_channels import BATCH, Coordinators, Target, made_by, running
 from .figures import SIZE, Figure, Setting
 from .job import DEADLINE_S
+from .service import run_subtask
 
 WARM_UP = 60 * BATCH
 """Records that each source emits first: what a reader takes for itself is taken by then."""

@@ -17,14 +17,13 @@ from penstock.schemas.ids import SubtaskId
 from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Context, Idle, Progress, Subtask
-from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
 
 from . import raw
 from .figures import SIZE, Figure, Goal, Setting
 from .job import DEADLINE_S, Sender, now
-from .service import coordinated
+from .service import coordinated, run_subtask
 
 BATCH = 600
 """Records that a source emits to each receiver in one turn: so many make a frame."""
@@ -133,13 +132,6 @@ def made_by(coordinators: Coordinators, operator: str) -> Callable[[], Sender] |
     """None where the job is only to describe the subtasks of one in another process."""
     sender = coordinators.get(operator)
     return None if sender is None else lambda: sender
-
-
-def run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
-    operator = job.operators[subtask.operator]
-    SubtaskRuntime(
-        job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys
-    ).run()
 
 
 class Running(NamedTuple):

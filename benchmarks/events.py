@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 
 from penstock.schemas.errors import Backpressure
 
@@ -60,9 +61,8 @@ def _figures(setting: Setting, subtasks: int) -> Iterator[Figure]:
 
 def events_per_second(bootstrap: str, subtasks: int, events: int, max_unhandled: int, interval: float | None) -> float:
     per_subtask, payload = events // subtasks, bytes(SIZE)
-    with running(
-        bootstrap, Counter, subtasks, expected=per_subtask, max_unhandled=max_unhandled, checkpoint_interval=interval
-    ) as sender:
+    counter = partial(Counter, per_subtask)
+    with running(bootstrap, counter, subtasks, max_unhandled=max_unhandled, checkpoint_interval=interval) as sender:
         sends = [(subtask, sender.gateways[subtask].send_event) for subtask in range(subtasks)]
         began = time.monotonic()
         for _ in range(per_subtask):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,39 +12,31 @@ from typing import NamedTuple
 
 from penstock.coordinator.api import CheckpointResult
 from penstock.coordinator.service import CoordinatorService
-from penstock.job import Job
-from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
-from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.transport.kafka import KafkaTransport
 
 from .figures import SIZE, Figure, Goal, Setting
-from .job import DEADLINE_S, Counter, Sender
+from .job import DEADLINE_S, Counter, Sender, hold_file, sending, wait_for_status, wait_while
 from .resident import in_a_process_of_its_own, resident_mb, watched
-from .service import coordinated
 
 EVENTS = 1_000_000
 BOUND_S = 120.0
 HELD_BYTES_MAX = 4 * 1024**3
-UNBOUNDED = 100_000_000
-_LOOK_S = 0.001
 
 
 class Slow(Counter):
     """Its snapshots take as long as a file is there."""
 
     def __init__(self, hold_on: Path, expected: int) -> None:
-        self.hold_on, self.expected = hold_on, expected
+        super().__init__(expected)
+        self.hold_on = hold_on
 
     def snapshot_state(self, checkpoint_id: int) -> bytes | None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self.hold_on.exists() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+        wait_while(self.hold_on)
         return None
 
 
 class Cutting(Sender):
-    """Tells of its first cut: what is sent from then on is held."""
+    """A sender that says when it made its first cut: events sent from then on are held."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +84,7 @@ def hold(bootstrap: str, events: int) -> Held:
             raise TimeoutError("there was no checkpoint")
         with watched() as peak:
             _send(sender, events)
-            _wait_until_held(service, events)
+            wait_for_status(service, lambda s: s.held >= events, f"not all of {events} events are held")
             holding_mb = resident_mb() - peak.began_mb
             began = time.monotonic()
             hold_on.unlink()
@@ -117,37 +107,13 @@ def straight_through(bootstrap: str, events: int) -> float:
 def _running(bootstrap: str, events: int) -> Iterator[tuple[Cutting, CoordinatorService, Path]]:
     """A job that is up, with a checkpoint each second, and a file that holds snapshots up while it is there."""
     sender, checkpoint = Cutting(), CheckpointSettings(interval=1.0, timeout=DEADLINE_S)
-    job = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=checkpoint)
-    job.operator(
-        "held",
-        subtask=Counter,
-        coordinator=lambda: sender,
-        parallelism=1,
-        max_unhandled=UNBOUNDED,
-        max_held_bytes=HELD_BYTES_MAX,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        hold_on = Path(folder) / "hold on"
-        hold_on.touch()
-        bare = Job(job.name, checkpoint=checkpoint)
-        bare.operator("held", subtask=partial(Slow, hold_on, events), parallelism=1)
-        with coordinated(job, bootstrap, [partial(_run_subtask, bare, bootstrap)]) as service:
-            sender.wait_for_gateways(1)
-            yield sender, service, hold_on
-
-
-def _run_subtask(job: Job, bootstrap: str, run: str) -> None:
-    SubtaskRuntime(
-        job.settings, SubtaskId("held", 0), job.operators["held"].subtask, KafkaTransport(bootstrap), run=run
-    ).run()
-
-
-def _wait_until_held(service: CoordinatorService, events: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while (status := service.status()) is None or status.operators[0].subtasks[0].held < events:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not all of {events} events are held: {status}")
-        time.sleep(0.05)
+    with (
+        hold_file() as hold_on,
+        sending(
+            bootstrap, sender, partial(Slow, hold_on, events), checkpoint=checkpoint, max_held_bytes=HELD_BYTES_MAX
+        ) as service,
+    ):
+        yield sender, service, hold_on
 
 
 def _send(sender: Sender, events: int) -> None:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 from penstock.coordinator.api import EventContext, Gateway, OperatorCoordinator
 from penstock.coordinator.futures import EventFuture
+from penstock.coordinator.service import CoordinatorService
 from penstock.job import Job
 from penstock.schemas.errors import Backpressure
-from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
+from penstock.schemas.status import SubtaskStatus
 from penstock.subtask_client.api import Context, Subtask
-from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.transport.kafka import KafkaTransport
 
-from .service import coordinated
+from .service import coordinated, run_subtask
 
 DEADLINE_S = 120.0
 _STAMP = struct.Struct("<d")
@@ -73,13 +74,13 @@ class Sender(OperatorCoordinator):
 
 
 class Counter(Subtask):
-    """Counts, and tells when it has seen what it was to expect."""
+    """A subtask that counts its events, and says when it has seen as many as expected."""
 
-    expected = 0
+    def __init__(self, expected: int = 0) -> None:
+        self.left = expected
 
     def open(self, context: Context) -> None:
         self.context = context
-        self.left = self.expected
 
     def handle_operator_event(self, event: bytes) -> None:
         self.left -= 1
@@ -97,36 +98,65 @@ class Stamp(Subtask):
         self.context.send_event_to_coordinator(now())
 
 
-def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, expected: int, run: str) -> None:
-    Counter.expected = expected
-    operator = job.operators[subtask.operator]
-    SubtaskRuntime(job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run).run()
+@contextmanager
+def sending(
+    bootstrap: str,
+    sender: Sender,
+    subtask: Callable[[], Subtask],
+    parallelism: int = 1,
+    *,
+    checkpoint: CheckpointSettings,
+    **limits: float,
+) -> Iterator[CoordinatorService]:
+    """A job that ``sender`` coordinates. Its subtasks are all up, each in a process of its own."""
+    bare = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=checkpoint)
+    bare.operator("receiver", subtask=subtask, parallelism=parallelism)
+    job = Job(bare.name, checkpoint=checkpoint)
+    job.operator(
+        "receiver", subtask=subtask, coordinator=lambda: sender, parallelism=parallelism,
+        **{"max_unhandled": 100_000_000, **limits},
+    )  # fmt: skip
+    targets = [partial(run_subtask, bare, s, bootstrap) for s in job.settings.subtasks()]
+    with coordinated(job, bootstrap, targets) as service:
+        sender.wait_for_gateways(parallelism)
+        yield service
 
 
 @contextmanager
 def running(
     bootstrap: str,
-    subtask: type[Subtask],
+    subtask: Callable[[], Subtask],
     parallelism: int,
     *,
-    expected: int = 0,
-    max_unhandled: int = 100_000_000,
     checkpoint_interval: float | None = None,
+    **limits: float,
 ) -> Iterator[Sender]:
     """The sender of a job whose subtasks are all up, each in a process of its own."""
-    sender = Sender()
-    job = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=CheckpointSettings(interval=checkpoint_interval))
-    job.operator(
-        "counter",
-        subtask=subtask,
-        coordinator=lambda: sender,
-        parallelism=parallelism,
-        max_unhandled=max_unhandled,
-        max_unsent_bytes=256 * 1024 * 1024,
-    )
-    bare = Job(job.name, checkpoint=job.checkpoint)
-    bare.operator("counter", subtask=subtask, parallelism=parallelism)
-    targets = [partial(_run_subtask, bare, s, bootstrap, expected) for s in job.settings.subtasks()]
-    with coordinated(job, bootstrap, targets):
-        sender.wait_for_gateways(parallelism)
+    sender, checkpoint = Sender(), CheckpointSettings(interval=checkpoint_interval)
+    limits = {"max_unsent_bytes": 256 * 1024 * 1024, **limits}
+    with sending(bootstrap, sender, subtask, parallelism, checkpoint=checkpoint, **limits):
         yield sender
+
+
+@contextmanager
+def hold_file() -> Iterator[Path]:
+    """A file that subtasks wait for while it is there, with :func:`wait_while`."""
+    with tempfile.TemporaryDirectory() as folder:
+        hold = Path(folder) / "hold on"
+        hold.touch()
+        yield hold
+
+
+def wait_while(hold: Path) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while hold.exists() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def wait_for_status(service: CoordinatorService, reached: Callable[[SubtaskStatus], bool], what: str) -> None:
+    """Wait until the first subtask's status has reached it; TimeoutError names ``what`` was missing."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (status := service.status()) is None or not reached(status.operators[0].subtasks[0]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: {status}")
+        time.sleep(0.05)

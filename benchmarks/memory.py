@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,18 +12,13 @@ from typing import NamedTuple
 
 from penstock.coordinator.futures import EventFuture
 from penstock.coordinator.service import CoordinatorService
-from penstock.job import Job
-from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.subtask_client.api import Subtask
-from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.transport.kafka import KafkaTransport
 
 from . import checkpoints
 from .figures import SIZE, Figure, Setting
-from .job import DEADLINE_S, Sender
+from .job import DEADLINE_S, Sender, hold_file, sending, wait_for_status, wait_while
 from .resident import in_a_process_of_its_own, resident_mb
-from .service import coordinated
 
 SUBTASKS = 1_000
 CHECKPOINTS = 5
@@ -34,10 +27,6 @@ DROPPED, LISTED, CALLED_BACK = "dropped by user code", "kept in a list", "each w
 KEPT = (DROPPED, LISTED, CALLED_BACK)
 """What user code does with a future."""
 BOUND_S = 180.0
-UNBOUNDED = 100_000_000
-
-
-_LOOK_S = 0.001
 
 
 class Futures(NamedTuple):
@@ -86,9 +75,7 @@ class Stuck(Subtask):
         self.hold_on = hold_on
 
     def handle_operator_event(self, event: bytes) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while self.hold_on.exists() and time.monotonic() < deadline:
-            time.sleep(_LOOK_S)
+        wait_while(self.hold_on)
 
 
 def memory_of_futures(bootstrap: str, how: str, count: int) -> Futures:
@@ -108,7 +95,7 @@ def memory_of_futures(bootstrap: str, how: str, count: int) -> Futures:
                 kept.append(future)
             elif how == CALLED_BACK:
                 future.add_done_callback(call)
-        _wait_until_appended(service, count)
+        wait_for_status(service, lambda s: s.sent >= count, f"not all of {count} events are in the log")
         grown_mb = resident_mb() - began_mb
         if how != CALLED_BACK:
             left[0] = 1
@@ -120,37 +107,14 @@ def memory_of_futures(bootstrap: str, how: str, count: int) -> Futures:
         return Futures(grown_mb, count / (time.monotonic() - began))
 
 
-def _wait_until_appended(service: CoordinatorService, count: int) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while (status := service.status()) is None or status.operators[0].subtasks[0].sent < count:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not all of {count} events are in the log: {status}")
-        time.sleep(0.05)
-
-
 @contextmanager
 def _running(bootstrap: str) -> Iterator[tuple[Sender, CoordinatorService, Path]]:
     """A job whose subtask is up, and a file that keeps it from handling anything while it is there."""
-    sender = Sender()
-    job = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=CheckpointSettings(interval=None))
-    job.operator(
-        "stuck",
-        subtask=Subtask,
-        coordinator=lambda: sender,
-        parallelism=1,
-        max_unhandled=UNBOUNDED,
-        event_ack_timeout=DEADLINE_S,
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        hold_on = Path(folder) / "hold on"
-        hold_on.touch()
-        bare = Job(job.name, checkpoint=job.checkpoint)
-        bare.operator("stuck", subtask=partial(Stuck, hold_on), parallelism=1)
-        with coordinated(job, bootstrap, [partial(_run_subtask, bare, bootstrap)]) as service:
-            sender.wait_for_gateways(1)
-            yield sender, service, hold_on
-
-
-def _run_subtask(job: Job, bootstrap: str, run: str) -> None:
-    subtask = SubtaskId("stuck", 0)
-    SubtaskRuntime(job.settings, subtask, job.operators["stuck"].subtask, KafkaTransport(bootstrap), run=run).run()
+    sender, no_checkpoints = Sender(), CheckpointSettings(interval=None)
+    with (
+        hold_file() as hold_on,
+        sending(
+            bootstrap, sender, partial(Stuck, hold_on), checkpoint=no_checkpoints, event_ack_timeout=DEADLINE_S
+        ) as service,
+    ):
+        yield sender, service, hold_on

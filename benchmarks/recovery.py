@@ -14,12 +14,10 @@ from pathlib import Path
 
 from penstock import CheckpointSettings, Job, RestartStrategy
 from penstock.schemas.ids import SubtaskId
-from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.transport.kafka import KafkaTransport
 
 from .figures import Figure, Goal, Setting, quantile
 from .recovery_job import Ends, Feeder, Fragile, moment
-from .service import coordinated
+from .service import coordinated, run_subtask
 
 FAILURES = 30
 CHECKPOINTS_S = 0.25
@@ -88,6 +86,4 @@ def failing(bootstrap: str) -> Iterator[tuple[Feeder, Path]]:
 
 def _run_subtask(name: str, ends: Path, bootstrap: str, run: str) -> None:
     logging.getLogger("penstock").setLevel(logging.ERROR)  # that it fails is what is asked for
-    job = job_that_fails(name, ends)
-    factory = job.operators["fragile"].subtask
-    SubtaskRuntime(job.settings, SubtaskId("fragile", 0), factory, KafkaTransport(bootstrap), run=run).run()
+    run_subtask(job_that_fails(name, ends), SubtaskId("fragile", 0), bootstrap, run)

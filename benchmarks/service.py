@@ -11,6 +11,8 @@ from penstock.client.job_client import JobClient
 from penstock.coordinator.options import CoordinatorOptions
 from penstock.coordinator.service import CoordinatorService, instances_of
 from penstock.job import Job
+from penstock.schemas.ids import SubtaskId
+from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
 
@@ -46,3 +48,10 @@ def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], obje
             process.join(10)
             if process.is_alive():
                 process.kill()
+
+
+def run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
+    """Run a subtask in this process until it leaves."""
+    operator = job.operators[subtask.operator]
+    transport = KafkaTransport(bootstrap)
+    SubtaskRuntime(job.settings, subtask, operator.subtask, transport, run=run, keys=operator.keys).run()
