@@ -41,6 +41,7 @@ PARTS = {
     "recovery": Part("recovery", 120),
     "takeover": Part("takeover", 240),
     "recovery-on-spark": Part("recovery_on_spark", 240),
+    "splits": Part("splits", 600),
     "streaming": Part("streaming", 600),
 }
 """In the order in which they run and are told."""

@@ -11,7 +11,7 @@ from typing import IO, Any
 from ..errors import ConfigurationError, SubtaskError
 from .file_formats import FORMATS, format_of, is_cut
 from .file_reader import FileReader
-from .files_walk import FilesWalk, version_of
+from .files_walk import FilesWalk, is_same, version_of
 from .listing import Found, Progress
 from .split import Split
 from .split_source import SplitSource, checked_interval
@@ -125,7 +125,7 @@ class Files(SplitSource):
         return file_system, file_system._strip_protocol(split.payload["url"])
 
     def _check(self, split: Split, file_system: Any, path: str) -> None:
-        listed = split.payload["size"], split.payload["version"]
+        size, version = split.payload["size"], split.payload["version"]
         try:
             file_system.invalidate_cache(path)
             info = file_system.info(path)
@@ -133,12 +133,11 @@ class Files(SplitSource):
             raise SubtaskError(
                 f"{split.payload['url']} is gone since it was listed: a file must stay until it has been read"
             ) from None
-        now = info.get("size"), version_of(info)
-        # A storage may tell more of a file when it lists a folder than when it is asked for the file alone.
-        if any(a != b for a, b in zip(listed, now, strict=True) if a is not None and b is not None):
+        size_now, version_now = info.get("size"), version_of(info)
+        if (size is not None and size_now is not None and size != size_now) or not is_same(version, version_now):
             raise SubtaskError(
-                f"{split.payload['url']} has changed since it was listed: its size was {listed[0]} and is {now[0]}, its"
-                f" version {listed[1]!r} and is {now[1]!r}. A file must be whole when it appears and stay as it is:"
+                f"{split.payload['url']} has changed since it was listed: its size was {size} and is {size_now}, its"
+                f" version {version} and is {version_now}. A file must be whole when it appears and stay as it is:"
                 " write it under a name that begins with a dot, then rename it; or give Files a min_age"
             )
 
@@ -164,6 +163,10 @@ class Files(SplitSource):
         return f"Files({self.path!r})"  # not its storage_options: they hold secrets
 
     # ---- the listing
+
+    @property
+    def for_readers(self) -> Any:
+        return self
 
     def identity(self) -> dict[str, Any]:
         kind = "in order" if self.discover_every is None else "remembered"

@@ -142,27 +142,34 @@ def changed_at(entry: dict[str, Any]) -> float | None:
     """Return when a file was changed, in seconds since 1970; None where the file system does not say."""
     value = next((entry[name] for name in _TIMES if entry.get(name) is not None), None)
     if isinstance(value, str):
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
     if isinstance(value, datetime):
         return value.timestamp()
     return float(value) if isinstance(value, int | float) else None
 
 
 def version_of(entry: dict[str, Any]) -> str | None:
-    """Return what tells whether a file is still the same, beside its size; None where there is nothing.
+    """Return what tells whether a file is still the same, as ``kind=value``; None where there is nothing.
 
     Of a time whole seconds: some stores tell fractions when they list a folder, and not of a single file.
     """
     for name in _TAGS:
         if entry.get(name) is not None:
-            return str(entry[name])
+            return f"{name}={entry[name]}"
     if isinstance(entry.get("mtime"), float):  # of a local file: exact
-        return repr(entry["mtime"])
-    try:
-        changed = changed_at(entry)
-    except ValueError:
-        return None
-    return None if changed is None else str(int(changed))
+        return f"mtime={entry['mtime']!r}"
+    changed = changed_at(entry)
+    return None if changed is None else f"changed={int(changed)}"
+
+
+def is_same(listed: str | None, now: str | None) -> bool:
+    """Whether two versions are of one file; a storage may tell more in a folder's listing than of a single file."""
+    if listed is None or now is None or listed.partition("=")[0] != now.partition("=")[0]:
+        return True
+    return listed == now
 
 
 def _matcher(parts: list[str]) -> Any:

@@ -201,7 +201,8 @@ class SplitCoordinator(OperatorCoordinator):
             self._walk = None
             if self._source.discover_every is None:
                 self._listed = True
-                _log.info("operator %s: the listing has ended, %d splits", self.context.operator, self._found)
+                level = logging.INFO if self._found else logging.WARNING
+                _log.log(level, "operator %s: the listing has ended, %d splits", self.context.operator, self._found)
             else:
                 self._pause(self._source.discover_every)
         self._serve()

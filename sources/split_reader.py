@@ -31,7 +31,7 @@ class SplitReader:
     context: Context
     """Of the subtask; set before :meth:`open`."""
     source: Any = None
-    """The source whose ``read_by`` was given this reader; set before :meth:`open`."""
+    """The :class:`~penstock.sources.Files` whose ``read_by`` was given this reader, for its ``open(split)``."""
 
     def open(self) -> None:
         """Called first."""
@@ -131,10 +131,11 @@ class ReadSplits(Subtask):
                     self._ask()
                     return
                 try:
-                    current[1], record = item
+                    behind, record = item
                 except (TypeError, ValueError):
                     raise ConfigurationError(f"read() must yield (position, record), not {item!r:.200}") from None
                 self._reader.handle(record)
+                current[1] = behind
                 if time.monotonic() > deadline:
                     return
         except ConfigurationError as error:

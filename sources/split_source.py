@@ -27,6 +27,11 @@ class SplitSource:
 
     discover_every: float | None = None
 
+    @property
+    def for_readers(self) -> Any:
+        """What travels to the subtasks, as ``SplitReader.source``: nothing, where splits say all."""
+        return None
+
     def identity(self) -> dict[str, Any]:
         """Return what must not change while there are checkpoints, as a JSON value."""
         raise NotImplementedError
@@ -68,7 +73,7 @@ class SplitSource:
             raise ConfigurationError(f"prefetch must be a whole number from 0 to 1000, not {prefetch!r}")
         return {
             "coordinator": partial(SplitCoordinator, self),
-            "subtask": partial(ReadSplits, self, reader, prefetch),
+            "subtask": partial(ReadSplits, self.for_readers, reader, prefetch),
             "codec": "json",
             "state_codec": "json",
             "output_codec": RowCodec() if output_codec is None else output_codec,

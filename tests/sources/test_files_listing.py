@@ -14,6 +14,7 @@ import pytest
 
 from penstock.errors import ConfigurationError, SubtaskError
 from penstock.sources import Files, Split
+from penstock.sources.files_walk import is_same, version_of
 from penstock.sources.listing import Closed, Listed, Progress
 
 
@@ -181,6 +182,26 @@ def test_a_file_that_has_changed_since_it_was_listed_fails_by_name(tmp_path: Pat
     (tmp_path / "a.csv").unlink()
     with pytest.raises(SubtaskError, match=r"a\.csv is gone since it was listed"):
         opened(files, split)
+
+
+@pytest.mark.parametrize(
+    ("listed_as", "asked_alone", "same"),
+    [
+        ({"ETag": "a", "LastModified": "2024-05-01T10:00:00.250+00:00"}, {"ETag": "a"}, True),
+        ({"ETag": "a"}, {"ETag": "b"}, False),
+        ({"ETag": "a"}, {"LastModified": "2024-05-01T10:00:00+00:00"}, True),
+        ({"LastModified": "2024-05-01T10:00:00.250+00:00"}, {"LastModified": "2024-05-01T10:00:00+00:00"}, True),
+        ({"LastModified": "2024-05-01T10:00:00+00:00"}, {"LastModified": "2024-05-01T10:00:01+00:00"}, False),
+        ({}, {"mtime": 3.5}, True),
+        ({"mtime": 3.5}, {"mtime": 3.25}, False),
+        ({"updated": "yesterday"}, {"updated": "today"}, True),
+    ],
+    ids=str,
+)
+def test_a_version_is_held_against_one_of_its_kind(
+    listed_as: dict[str, Any], asked_alone: dict[str, Any], same: bool
+) -> None:
+    assert is_same(version_of(listed_as), version_of(asked_alone)) is same
 
 
 def test_a_file_that_is_overwritten_in_memory_has_changed(tmp_path: Path) -> None:
