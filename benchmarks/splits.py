@@ -28,8 +28,10 @@ IN_ORDER, REMEMBERED = "in order of their ids", "of any name, discovered while t
 
 
 class Kept(NamedTuple):
-    """Of one run: bytes of the largest state, milliseconds of the slowest cut, megabytes grown, splits a second. Times are
-    those of the processor."""
+    """Of one run: bytes of the largest state, milliseconds of the slowest cut, megabytes grown, splits a second.
+
+    Times are those of the processor.
+    """
 
     state_bytes: float
     cut_ms: float
