@@ -202,8 +202,11 @@ class KafkaCluster:
         raise ConfigurationError(f"the config of the Kafka source on {self.brokers} is refused: {reason}")
 
     def _on_error(self, error: Any) -> None:
-        self._heard = self.scrubbed(f"{error.str()} ({error.name()})")
+        from confluent_kafka import KafkaError
+
         self.complained = True
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._heard:  # which comes behind the reason
+            self._heard = self.scrubbed(f"{error.str()} ({error.name()})")
         _log.debug("Kafka source on %s: %s", self.brokers, self._heard)
 
     def scrubbed(self, text: str) -> str:
