@@ -23,7 +23,8 @@ EXPECTED = ["C0: 334", "C1: 333", "C2: 333"]
 
 
 def filled(topic: str, broker: str) -> str:
-    AdminClient({"bootstrap.servers": broker}).create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_topics([NewTopic(topic, 3, 1)])[topic].result(30)
     producer = Producer({"bootstrap.servers": broker})
     for number in range(RECORDS):
         producer.produce(topic, json.dumps({"carrier": f"C{number % 3}"}))
