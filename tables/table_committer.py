@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,11 +19,10 @@ from .table_format import Connection, File, TableLike
 _log = logging.getLogger("penstock.tables")
 
 _STATE_VERSION = 1
-_PREPARE = -1
 
 
 class TableCommitter(OperatorCoordinator):
-    """Commits each completed checkpoint to a table, in order, off the callback thread."""
+    """Commits completed checkpoints to a table, in order, off the callback thread."""
 
     def __init__(self, table: TableLike) -> None:
         self._table = table
@@ -32,8 +30,10 @@ class TableCommitter(OperatorCoordinator):
         """By checkpoint: entries {"subtask", "table", "files"} that are not known to be committed."""
         self._writers: list[tuple[int, str]] = []
         """Whose name the commits of checkpoints from an id on bear; more than one after a fork."""
-        self._due: deque[int] = deque()
-        """Completed checkpoints to commit, in order; and whether the table is to be prepared."""
+        self._prepared = False
+        """The table has been created where it was not there, and checked."""
+        self._due = -1
+        """The newest completed checkpoint that is to be committed."""
         self._busy = False
         self._since = 0.0
         """When the call that is under way began, by the monotonic clock."""
@@ -85,12 +85,12 @@ class TableCommitter(OperatorCoordinator):
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
         self._through = max(self._through, checkpoint_id)
         if any(n <= checkpoint_id for n in self._waiting):
-            self._due.append(checkpoint_id)
+            self._due = max(self._due, checkpoint_id)
             self._next()
         if (took_s := time.monotonic() - self._since) > 3 * self._table.commit_timeout and self._busy:
             raise StateError(
-                f"a commit to {self._table.name} has not returned for {took_s:.0f} s, three times its commit_timeout,"
-                f" and {len(self._due)} checkpoints wait for it"
+                f"a commit to {self._table.name} has not returned for {took_s:.0f} s, three times its commit_timeout;"
+                f" checkpoint {self._due} waits for it"
             )
 
     def close(self) -> None:
@@ -108,18 +108,18 @@ class TableCommitter(OperatorCoordinator):
         if self._connection is not None:
             self._connection.stopped.set()
         self._connection = self._table.connect()
-        self._busy = False
-        self._due = deque([_PREPARE])
+        self._busy, self._prepared, self._due = False, False, -1
         self._next()
 
     def _next(self) -> None:
-        if self._busy or not self._due:
+        """Begin the next call, one at a time. Checkpoints that have come to wait meanwhile are one commit."""
+        if self._busy or (self._prepared and not any(n <= self._due for n in self._waiting)):
             return
         assert self._connection is not None
         self._busy, self._since = True, time.monotonic()
-        due, connection = self._due.popleft(), self._connection
-        if due == _PREPARE:
-            self.context.call_async(connection.prepare, lambda result, error: self._prepared(error))
+        due, connection = self._due, self._connection
+        if not self._prepared:
+            self.context.call_async(connection.prepare, lambda result, error: self._prepare_ended(error))
             return
         commit = Commit(self._table, connection, self._writers[-1][1], due <= self._restored)
         for (first, writer), (end, _) in zip(self._writers, [*self._writers[1:], (due + 1, "")], strict=True):
@@ -128,10 +128,10 @@ class TableCommitter(OperatorCoordinator):
                 commit.add(writer, through, files)
         self.context.call_async(commit.run, lambda rows, error: self._committed(due, rows, error))
 
-    def _prepared(self, error: BaseException | None) -> None:
+    def _prepare_ended(self, error: BaseException | None) -> None:
         if error is not None:
             raise error
-        self._busy = False
+        self._busy, self._prepared = False, True
         self._next()
 
     def _committed(self, checkpoint_id: int, rows: int, error: BaseException | None) -> None:

@@ -81,3 +81,17 @@ def test_files_of_an_attempt_that_was_undone_are_deleted(place: Place) -> None:
         assert running.wait(PATIENCE_S).ending.value == "finished"
     seen = place.check(list(range(ROWS)))
     assert place.data_files() == set(seen.files)
+
+
+def test_checkpoints_that_complete_during_a_slow_commit_are_one_commit(place: Place) -> None:
+    """So a table that is slower than the checkpoints does not fall behind for ever."""
+    held, gate = Held("before"), Gate(ROWS // 2)
+    with LocalJob(rows_job(troubled_sink(place.table(), held), rows=ROWS, gate=gate, pause_s=0.02)) as running:
+        assert held.reached.wait(PATIENCE_S)
+        done = running.wait_for(lambda status: True, PATIENCE_S).checkpoints_completed
+        gate.open()
+        running.wait_for(lambda status: status.checkpoints_completed >= done + 5, PATIENCE_S)
+        held.let_go.set()
+        assert running.wait(PATIENCE_S).ending.value == "finished"
+    seen = place.check(list(range(ROWS)))
+    assert seen.commits[1][1] >= seen.commits[0][1] + 5

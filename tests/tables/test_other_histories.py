@@ -178,12 +178,12 @@ def test_files_that_a_clean_up_took_while_the_job_was_down_are_named(tmp_path: P
     with LocalJob(rows_job(troubled_sink(place.table(), held), gate=Gate(60)), transport) as running:
         assert held.reached.wait(PATIENCE_S)
         running.crash_coordinator()
-    held.let_go.set()
     from deltalake import DeltaTable
 
     table = DeltaTable(str(tmp_path / "table"))
     table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False, full=True)
     with LocalJob(rows_job(place.table().sink(), restarts=1), transport) as second:
         outcome = second.wait(PATIENCE_S)
+    held.let_go.set()
     assert outcome.ending.value == "failed"
     assert "are not there any more" in outcome.cause and "VACUUM" in outcome.cause
