@@ -115,7 +115,7 @@ class Rounds:
             process.start()
             stack.callback(process.kill)
         self.active = self._start()
-        self._wait_epoch(1)
+        self._wait_epoch(0)
         self.standby = self._start()
 
     def _start(self) -> Host:

@@ -9,6 +9,8 @@ from penstock.coordinator.protocol.inputs import AckRead
 from penstock.schemas.acks import AcksRecord, CoordinatorHeartbeat, Finished
 from penstock.schemas.checkpoints import EpochClaimed
 from penstock.schemas.codec import encode
+from penstock.schemas.events import EventFrame, Reset, TriggerCheckpoint
+from penstock.schemas.frames import pack
 from penstock.schemas.state import Sender
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import MemoryBroker, MemoryTransport
@@ -36,6 +38,31 @@ def test_whoever_was_frozen_while_the_job_was_purged_does_not_end_the_one_that_h
         wait_status(running, lambda s: s.dropped.get("unreadable") == 2)
         wait_checkpoint(running, plan)
         assert epoch_of(running) == 1
+
+
+@pytest.mark.damages_logs
+def test_events_of_a_coordinator_that_was_frozen_while_the_job_was_purged_change_nothing() -> None:
+    """P-4.1.7: its writer goes on in the recreated partition, where no broker fences it."""
+    broker, before, plan = MemoryTransport(MemoryBroker()), Plan(), Plan()
+    with run(make_job(before), broker) as running:
+        wait_checkpoint(running, before)
+        events, epoch, root = Partition(running.settings.topics.events("op"), 0), epoch_of(running), running.settings
+        running.client.stop(timeout_s=10.0)
+        running.wait(10.0)
+    frozen = broker.writer()
+    broker.delete_topics(broker.list_topics(root.topics.root))
+    with run(make_job(plan, interval=None), broker) as running:
+        plan.wait_gateways(0)
+        plan.gateways[0].send_event(b"own")
+        plan.wait_handled(b"own")
+        frame = EventFrame(epoch, 0, 1, *pack([b"of another incarnation"]))
+        for record in (frame, TriggerCheckpoint(epoch, 50, 2, False, False), Reset(epoch, 99)):
+            frozen.append(events, encode(record), b"")
+        plan.gateways[0].send_event(b"next")
+        plan.wait_handled(b"next")
+        assert plan.handled == [(0, b"own"), (0, b"next")]
+        assert not plan.count("subtask_reset") and not plan.count("snapshot")
+        assert epoch_of(running) > epoch
 
 
 class Clock:

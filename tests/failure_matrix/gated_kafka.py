@@ -71,7 +71,6 @@ def _what(records: Sequence[tuple[str, bytes | None]]) -> tuple[str, int]:
 
 
 def install() -> None:
-    """From now on this process's Kafka transports are gated, and its epochs are counted from 1."""
-    kafka.KafkaTransport.first_epoch = lambda self: 1  # type: ignore[method-assign]
+    """From now on this process's Kafka transports are gated."""
     kafka.KafkaWriter = GatedWriter  # type: ignore[attr-defined]
     kafka.KafkaFencedLog = GatedLog  # type: ignore[attr-defined]

@@ -91,7 +91,7 @@ def check_that_nobody_fails_over(
         assert [rig.coordinator.pid, *rig.pids()] == processes
         for subtask in (FIRST, SECOND):
             assert len(rig.gates.of(subtask, "after-hello")) == 1
-        assert [claim.epoch for claim in rig.claims()] == [1]
+        assert rig.epochs() == [1]
 
 
 @pytest.mark.parametrize("under_way", UNDER_WAY)

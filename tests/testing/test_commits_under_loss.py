@@ -43,9 +43,9 @@ def test_a_checkpoint_whose_commit_has_no_outcome_is_what_its_successor_finds(
     with run(counting_job(course, on_failover=policy), plain, faults) as running:
         unsure = commit.wait_until_caught().record
         assert isinstance(unsure, CheckpointCommit)
-        running.wait_for(lambda s: s.epoch == 2 and s.state == "running", PATIENCE_S)
         claim = claims.wait_until_caught(times=2).record
         assert isinstance(claim, EpochClaimed)
+        running.wait_for(lambda s: s.epoch == claim.epoch and s.state == "running", PATIENCE_S)
         assert (claim.restored_checkpoint_id == unsure.checkpoint_id) is stands
         ends_exactly(running, course)
         assert (unsure.checkpoint_id in course.completed) is stands, "a restore notifies of what stands"
@@ -71,8 +71,9 @@ def test_a_commit_that_the_broker_refuses_is_followed_by_another_instance(
 ) -> None:
     commit = faults.refuse(CheckpointCommit, skip=1)
     with run(counting_job(course), plain, faults) as running:
+        epoch = running.wait_for(lambda s: s.epoch > 0, PATIENCE_S).epoch
         commit.wait_until_caught()
-        running.wait_for(lambda s: s.epoch == 2, PATIENCE_S)
+        running.wait_for(lambda s: s.epoch > epoch, PATIENCE_S)
         ends_exactly(running, course)
 
 
@@ -90,7 +91,7 @@ def test_a_broker_that_is_away_for_longer_than_the_heartbeat_timeout_fails_nobod
         wait_checkpoint(running, course)
         ends_exactly(running, course)
         status = status_of(running)
-        assert (status.epoch, status.failovers_region, status.failovers_global) == (1, 0, 0)
+        assert (status.failovers_region, status.failovers_global) == (0, 0)
 
 
 def test_a_broker_that_one_subtask_cannot_reach_makes_that_one_silent(

@@ -90,6 +90,23 @@ def test_a_recreated_topic_is_empty_and_has_another_id(
     assert transport.offsets([partition]) == {partition: OffsetRange(0, 0)}
 
 
+def test_a_writer_goes_on_in_a_recreated_topic(
+    transport: Transport, make_topic: MakeTopic, append_all: AppendAll
+) -> None:
+    """P-4.1.7: no broker fences the writer of events that a frozen coordinator has."""
+    topic = make_topic(1)
+    partition, frozen = Partition(topic, 0), transport.writer()
+    frozen.append(partition, b"before")
+    assert frozen.flush(10.0)
+    transport.delete_topics([topic])
+    transport.create_topics([TopicSpec(topic, 1)])
+    append_all(partition, [b"anew"])
+    frozen.append(partition, b"after")
+    assert frozen.flush(10.0)
+    assert [record.value for record in transport.read_all(partition)] == [b"anew", b"after"]
+    frozen.close()
+
+
 def test_offsets_are_those_of_the_first_record_and_behind_the_last(
     transport: Transport, make_topic: MakeTopic, append_all: AppendAll
 ) -> None:
