@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, Unpack
 
+from ..schemas.checkpoints import EpochClaimed, RunClaimed
 from ..schemas.codec import Record
 from ..schemas.errors import ConfigurationError
 from ..schemas.status import StatusRecord
@@ -29,6 +30,8 @@ _log = logging.getLogger("penstock.testing")
 
 _PATIENCE_S = 30.0
 _SLICE_S = 0.05
+_SPARED = StatusRecord | EpochClaimed | RunClaimed
+"""What faults at random without a record class are not for."""
 
 
 class Kind(StrEnum):
@@ -146,7 +149,7 @@ class _RandomFault(Fault):
 
     def choose(self, process: str, subject: Subject, possible: frozenset[Kind]) -> Kind | None:
         key = process, type(subject.record).__name__, str(subject.partition), possible is READING
-        if possible <= {Kind.WATCH} or (self._match.types is None and isinstance(subject.record, StatusRecord)):
+        if possible <= {Kind.WATCH} or (self._match.types is None and isinstance(subject.record, _SPARED)):
             return None
         stream = self._streams.setdefault(key, random.Random(f"{self._faults.seed} {key}"))
         drawn = stream.random()
@@ -258,9 +261,9 @@ class Faults:
     ) -> Fault:
         """Each record meets each fault with the given probability; delays and lags last ``seconds``.
 
-        For soak tests. Without ``what`` it is for every record but those of the status topic. A job that has begun must
-        survive the first four of them however often they come, within its restart budget; the others damage the log,
-        and a job is right to fail loudly.
+        For soak tests. Without ``what`` it is for every record but those of the status topic and claims: a coordinator
+        whose claim is refused has not started, and raises. A job that has begun must survive the first four of them
+        however often they come, within its restart budget; others damage the log; a job may fail loudly then.
         """
         chances = {
             Kind.DELAY: delay,

@@ -7,14 +7,10 @@ import random
 import pytest
 
 from penstock.testing import Faults
-from penstock.testing.records import EpochClaimed, RunClaimed
 from penstock.transport import Transport
 from tests.rounds import rounds
 
 from .jobs import PATIENCE_S, Course, counting_job, ends_exactly, run, wait_checkpoint
-
-CLAIMS = (EpochClaimed, RunClaimed)
-"""A coordinator process whose claim is refused does not start; whoever hosts it would start it again."""
 
 
 @pytest.mark.soak
@@ -39,7 +35,6 @@ def test_lists_are_exact_in_any_weather(plain: Transport, policy: str, seed: int
             refuse=0.01,
             unknown_outcome=0.01,
             seconds=0.05,
-            where=lambda r: not isinstance(r, CLAIMS),
         )
         for _ in range(3):
             known = len(course.completed)
