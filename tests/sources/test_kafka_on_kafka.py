@@ -53,7 +53,6 @@ def failure(running: LocalJob) -> str:
     return end.cause
 
 
-@pytest.mark.smoke
 def test_a_bounded_source_reads_what_was_committed_and_ends_behind_control_records(
     kafka_broker: EmbeddedBroker, topics: Topics, local_job: LocalJobs
 ) -> None:

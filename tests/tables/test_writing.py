@@ -285,5 +285,5 @@ def test_a_missing_library_is_named_with_its_extra(
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     place = Place("iceberg" if extra == "iceberg" else "delta", tmp_path)
-    with pytest.raises(ConfigurationError, match=rf"penstock\[{extra}\]"):
+    with pytest.raises(ConfigurationError, match=rf"penstock-spark\[{extra}\]"):
         place.table().layout()

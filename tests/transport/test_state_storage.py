@@ -205,5 +205,5 @@ def test_a_state_that_does_not_stand_whole_is_not_called_stored(
     storage: StateStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage._files(), "size", lambda path: 1)
-    with pytest.raises(StateError, match=r"3 bytes were stored and 1 stand"):
+    with pytest.raises(StateError, match=r"3 bytes were stored and 1 are there"):
         storage.put("1/a", b"abc")
