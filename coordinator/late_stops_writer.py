@@ -7,8 +7,8 @@ from ..schemas.codec import encode
 from ..schemas.errors import TransportError
 from ..schemas.settings import JobSettings
 from ..transport.ports import Partition, Transport, Writer
-from . import preflight
 from .acks_reader import read_range
+from .partitions import event_partition
 from .protocol import late_stops
 
 
@@ -25,7 +25,7 @@ def tell_to_leave(
         settings, history, read_range(transport, acks, late_stops.hellos_from(history), end, deadline_s)
     ):
         key = f"{subtask.index}:{stop.attempt}".encode()
-        partition = preflight.event_partition(settings, subtask)
+        partition = event_partition(settings, subtask)
         writer.append(partition, encode(stop), key, lambda _, error: failed.append(error) if error else None)
     if not writer.flush(deadline_s) or failed:
         why = failed[0] if failed else f"no answer within {deadline_s:g} s"

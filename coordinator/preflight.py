@@ -20,8 +20,6 @@ from ..schemas.errors import (
     StateError,
     TransportError,
 )
-from ..schemas.graph import DataPartition
-from ..schemas.ids import SubtaskId
 from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, Restore
 from ..schemas.user_codec import learn
@@ -31,6 +29,7 @@ from ..transport.ports import OffsetRange, Partition, Transport
 from ..transport.requirements import require
 from ..transport.state_storage import StateStorage
 from .host import CoordinatorSpec
+from .partitions import data_partitions, event_partitions
 from .protocol import recovery
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
@@ -44,22 +43,6 @@ SUCCESSOR_WAIT_S = 5.0
 """How long a coordinator whose commit is fenced looks for the epoch of the owner that has fenced it."""
 _LOOK_AGAIN_S = 0.1
 _LOOK_TIMEOUT_S = 5.0
-
-
-def event_partition(settings: JobSettings, subtask: SubtaskId) -> Partition:
-    return Partition(settings.topics.events(subtask.operator), subtask.index)
-
-
-def event_partitions(settings: JobSettings) -> Mapping[SubtaskId, Partition]:
-    """Each subtask's partition."""
-    return {s: event_partition(settings, s) for s in settings.subtasks()}
-
-
-def data_partitions(settings: JobSettings) -> Mapping[DataPartition, Partition]:
-    return {
-        p: Partition(settings.topics.data(p.upstream, p.receiver.operator), p.receiver.index)
-        for p in settings.graph.data_partitions()
-    }
 
 
 def read_begin(

@@ -48,6 +48,7 @@ from .host import CoordinatorSpec, OperatorHost, close_all
 from .late_stops_writer import tell_to_leave, untold
 from .mailbox import Item, Mailbox
 from .options import CoordinatorOptions
+from .partitions import data_partitions, event_partitions
 from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.record_limits import RECORD_HEADROOM
@@ -105,9 +106,9 @@ class CoordinatorRuntime:
         self._epoch_filter = EpochFilter(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
         self._before: preflight.Seen | None = None
-        self._event_partitions = preflight.event_partitions(settings)
+        self._event_partitions = event_partitions(settings)
         self._encoded_last: tuple[EventsRecord | None, bytes] = None, b""
-        self._data_partitions = preflight.data_partitions(settings)
+        self._data_partitions = data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
         self._perform_log = _log.getChild(settings.name)

@@ -15,7 +15,7 @@ from ..schemas.graph import DataPartition
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..transport.ports import Partition, Transport
-from . import preflight
+from .partitions import data_partitions, event_partitions
 from .protocol.effects import Truncate
 
 EVERY_S = 5.0
@@ -39,8 +39,8 @@ class Truncation:
         self._transport = transport
         self._submit = submit
         self._now = now
-        self._events: Mapping[SubtaskId, Partition] = preflight.event_partitions(settings)
-        self._data: Mapping[DataPartition, Partition] = preflight.data_partitions(settings)
+        self._events: Mapping[SubtaskId, Partition] = event_partitions(settings)
+        self._data: Mapping[DataPartition, Partition] = data_partitions(settings)
         self._acks = Partition(settings.topics.acks, 0)
         self._status = Partition(settings.topics.status, 0)
         self._topic_ids: Mapping[str, str] = {}
