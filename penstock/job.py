@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from typing import Any
 
 from .coordinator.api import OperatorCoordinator
@@ -14,6 +15,7 @@ from .schemas.errors import ConfigurationError
 from .schemas.events import FailoverPolicy
 from .schemas.frames import FRAME_BYTES_MAX, FRAME_EVENTS_MAX
 from .schemas.graph import Graph, InputSettings, Partitioning
+from .schemas.html import table
 from .schemas.settings import CheckpointSettings, JobSettings, OperatorSettings, Rescale, RestartStrategy
 from .schemas.topics import DEFAULT_PREFIX, TopicNames
 from .schemas.user_codec import Codec, CodecSpec, codec_for, recorded_as
@@ -166,6 +168,13 @@ class Job:
     def __repr__(self) -> str:
         operators = ", ".join(f"{operator.name} x {operator.parallelism}" for operator in self.operators.values())
         return f"<Job {self.name!r}: {operators or 'no operator yet'}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (operator.name, operator.parallelism, ", ".join(given.upstream for given in operator.settings.inputs))
+            for operator in self.operators.values()
+        ]
+        return f"<b>{escape(self.name)}</b>{table(('operator', 'parallelism', 'inputs'), rows)}"
 
     def operator(
         self,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from html import escape
 from typing import Annotated
 
 from .checkpoints import JobOutcome
+from .html import table
 
 AT_WORK = ("starting", "running", "failing-over")
 """States of a job that has a coordinator."""
@@ -166,6 +168,31 @@ class JobStatus:
         told += [f"checkpoint {pending.checkpoint_id} pending" for pending in self.pending]
         told += [self.cause] * bool(self.cause)
         return f"<JobStatus of {self.job!r}: {self.state}, {', '.join(told)}>"
+
+    def _repr_html_(self) -> str:
+        last = "none yet" if self.last_completed < 0 else str(self.last_completed)
+        said = [
+            f"<b>{escape(self.job)}</b>: {escape(self.state)}",
+            f"epoch {self.epoch}",
+            f"last checkpoint {last}",
+            f"failovers: {self.failovers_region} region, {self.failovers_global} global",
+        ]
+        lines = [self.cause] * bool(self.cause)
+        lines += [f"checkpoint {p.checkpoint_id} waits for {p.waits_for}" for p in self.pending]
+        rows = [
+            (
+                f"{operator.operator} x {operator.parallelism}",
+                operator.totals.running,
+                operator.totals.finished,
+                operator.totals.absent + operator.totals.waiting,
+                f"{operator.totals.sent:,}",
+                f"{operator.totals.handled:,}",
+                f"{operator.totals.received:,}",
+            )
+            for operator in self.operators
+        ]
+        header = ("operator", "running", "finished", "not running", "events sent", "handled", "received")
+        return ", ".join(said) + table(header, rows) + "<br>".join(escape(line) for line in lines)
 
 
 _NUMBER_MAX = 253_402_300_799_000

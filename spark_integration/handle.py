@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from html import escape
 from types import TracebackType
 from typing import Any
 
 from ..job import Job
 from ..schemas.errors import ConfigurationError, JobError, PenstockError
 from ..schemas.status import CommandReply, JobStatus
+from .display import displayed
 from .results import JobResult
 from .supervisor import RunParts, Supervisor
 
@@ -34,6 +36,10 @@ class JobHandle:
 
     def __repr__(self) -> str:
         return f"<JobHandle of job {self._job.name!r}, run {self.run_id}: {'ended' if self.done else 'running'}>"
+
+    def _repr_html_(self) -> str:
+        status = self.status()
+        return escape(repr(self)) if status is None else status._repr_html_()
 
     @property
     def done(self) -> bool:
@@ -83,6 +89,24 @@ class JobHandle:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"not within {timeout:g} s: {self._described()}")
             time.sleep(_LOOK_S)
+
+    def watch(self, timeout: float | None = None, every: float = 1.0) -> None:
+        """Show the newest status until the run has ended, or for ``timeout`` seconds; the run goes on.
+
+        A notebook redraws one table ``every`` so many seconds. Elsewhere a line is printed when it has changed.
+        Interrupt it to look away: the run goes on then, too.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        show = displayed()
+        while True:
+            ended = self.done
+            status = self.status()
+            if status is not None:
+                show(status)
+            left = every if deadline is None else min(every, deadline - time.monotonic())
+            if ended or left <= 0:
+                return
+            self._supervisor.done.wait(left)
 
     def savepoint(self, timeout: float = 120.0) -> int:
         """Takes a savepoint and returns its checkpoint id. Raises JobError where it is refused, or late."""
