@@ -47,6 +47,10 @@ OTHER_SIDE_S = 15.0
 CANCEL_S = 30.0
 LEAVE_S = 15.0
 _LIVING = ("running", "finished")
+_NOT_SHIPPED = (
+    "the workers' Python has no module 'penstock'. Install penstock-spark into the Python that the executors run"
+    " (spark.pyspark.python), or pack an environment with it (venv-pack) and send it along with spark.archives"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,13 +258,16 @@ class Supervisor:
                 self._take_death(subtask, ended.task, ended.died_of)
 
     def _take_death(self, subtask: SubtaskId, task: TaskName, reason: str) -> None:
-        _log.warning("job=%s subtask=%s: %s died: %s", self.parts.settings.name, subtask, task, reason)
+        _log.warning("job=%s subtask=%s: %s died: %s", self.parts.settings.name, subtask, task, _summary(reason))
+        _log.debug("job=%s subtask=%s: all that Spark says: %s", self.parts.settings.name, subtask, reason)
         self._last_death = f"{task}: {reason}"
         self._write_hint(subtask, task, reason)
         self._deaths[subtask] += 1
         self._died_at_ms[subtask] = time.time() * 1000
         if TaskCannotBegin.__name__ in reason:
             self._conclude(self._hopeless(subtask, reason))
+        elif "No module named 'penstock" in reason:
+            self._conclude(self._hopeless(subtask, _NOT_SHIPPED))
         elif InputChanged.__name__ in reason:
             self._conclude(self._hopeless(subtask, _summary(reason, 4_000)))
         elif self._deaths[subtask] >= DEATHS_MAX:

@@ -41,8 +41,10 @@ def spark_environment(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def kill_an_executor(master: str, broker: EmbeddedBroker, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
-    ran = subprocess.run(
+def run_program(
+    master: str, broker: EmbeddedBroker, folder: Path, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, str(PROGRAM), broker.bootstrap, str(folder / "warehouse"), master],
         cwd=folder,
         env=environment,
@@ -51,6 +53,10 @@ def kill_an_executor(master: str, broker: EmbeddedBroker, folder: Path, environm
         timeout=720,
         check=False,
     )
+
+
+def kill_an_executor(master: str, broker: EmbeddedBroker, folder: Path, environment: dict[str, str]) -> dict[str, Any]:
+    ran = run_program(master, broker, folder, environment)
     assert ran.returncode == 0, ran.stderr[-8000:]
     found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
     return found
@@ -118,3 +124,16 @@ def test_under_a_standalone_master_the_subtasks_of_a_killed_executor_come_back_a
 ) -> None:
     with standalone_master(tmp_path, spark_environment) as master:
         check_exact(kill_an_executor(master, kafka_broker, tmp_path, spark_environment))
+
+
+def test_workers_without_penstock_end_the_run_at_once_with_one_line_of_advice(
+    kafka_broker: EmbeddedBroker, tmp_path: Path, spark_environment: dict[str, str]
+) -> None:
+    bare = tmp_path / "python-without-packages"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    environment = {**spark_environment, "PYSPARK_PYTHON": str(bare)}
+    ran = run_program("local-cluster[2,2,1024]", kafka_broker, tmp_path, environment)
+    assert ran.returncode != 0
+    assert "cannot run on Spark: the workers' Python has no module 'penstock'. Install" in ran.stderr
+    assert 1 <= ran.stderr.count(" died: ") <= 4, "it does not wait for eight deaths of a subtask"
