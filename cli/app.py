@@ -24,6 +24,7 @@ from . import (
     fork,
     job_commands,
     jobs,
+    new,
     plan,
     replay,
     run_job,
@@ -43,6 +44,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 app.command("demo")(demo.demo)
+app.command("new")(new.new)
 app.command("run")(run_job.run)
 app.command("coordinator")(coordinator.coordinator)
 app.add_typer(broker.app, name="broker")
@@ -105,7 +107,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return Exit.DONE
     except BaseException as error:
         if hasattr(error, "format_message"):  # typer's own, about the usage
-            print_text(f"penstock: {error.format_message()} (penstock --help)", sys.stderr)
+            context = getattr(error, "ctx", None)
+            command = "penstock" if context is None else context.command_path
+            print_text(f"penstock: {error.format_message()} ({command} --help)", sys.stderr)
             return Exit.USAGE
         return _told(error, debug)
     if code == Exit.INTERRUPTED:  # typer has made an exit code of it

@@ -26,7 +26,7 @@ def test_help_names_every_command_and_every_exit_code(cli: Cli) -> None:
     ran = cli("--help")
     assert ran.code == 0
     commands = [
-        *("demo", "run", "coordinator", "broker", "jobs", "status", "checkpoints"),
+        *("demo", "new", "run", "coordinator", "broker", "jobs", "status", "checkpoints"),
         *("stop", "savepoint", "request", "purge", "compat", "doctor"),
     ]
     assert [c for c in commands if f"\n  {c} " not in ran.out] == []
@@ -41,7 +41,9 @@ def test_version_is_told(cli: Cli) -> None:
     ("arguments", "said"),
     [
         (["nonsense"], "No such command 'nonsense'"),
-        (["status"], "Missing argument 'JOB'"),
+        (["status"], "Missing argument 'JOB'. (penstock status --help)"),
+        (["new", "Not_A_Name"], "the job name 'Not_A_Name' cannot be part of a topic"),
+        (["new", "/dev/null/job"], "cannot write into /dev/null/job"),
         (["status", "Not_A_Name", "--broker", "127.0.0.1:1"], "the job name 'Not_A_Name' cannot be part of a topic"),
         (["jobs", "--broker", "no-port"], "'no-port' is no HOST:PORT"),
         (["jobs", "--broker", "a:1,http://b"], "'http://b' is no HOST:PORT"),
