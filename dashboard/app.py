@@ -1,4 +1,4 @@
-"""The page, and what it asks for: ``/api/status`` once, ``/api/stream`` again and again (Server-Sent Events).
+"""The page, with the newest state in it, and the stream of those that follow (Server-Sent Events).
 
 Read-only. Everything comes from this package: no other host is asked for anything, and the page may run no script and
 load nothing from elsewhere. A request must name this machine, and data is given to no page of another site: see
@@ -19,7 +19,7 @@ from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -33,7 +33,6 @@ UNREAD_MAX_S = 20.0
 """A page that has not read what it was told for so long, and as much as connections buffer, is not looked at."""
 
 _FILES = {
-    "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
     "/page.js": ("page.js", "text/javascript; charset=utf-8"),
 }
@@ -51,11 +50,15 @@ def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
     """Shows ``feed`` to whoever asks for one of ``hosts``, for localhost, or for an address in digits."""
     streams, newest = 0, _Newest(feed)
 
+    html = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
+    words = json.dumps({"hints": messages.HINTS, "steps": messages.STEPS})
+
+    async def page(_: Request) -> Response:
+        filled = html.replace("WORDS", _in_html(words), 1).replace("NEWEST", _in_html(newest.text()), 1)
+        return Response(filled, media_type="text/html; charset=utf-8")
+
     async def status(_: Request) -> Response:
         return Response(newest.text(), media_type="application/json")
-
-    async def of_words(_: Request) -> Response:
-        return JSONResponse({"hints": messages.HINTS, "steps": messages.STEPS})
 
     async def stream(_: Request) -> Response:
         if streams >= STREAMS_MAX:
@@ -74,9 +77,9 @@ def make_app(feed: Feed, hosts: Collection[str] = ()) -> Starlette:
 
     return Starlette(
         routes=[
+            Route("/", page),
             *(Route(path, _file(*file)) for path, file in _FILES.items()),
             Route("/api/status", status),
-            Route("/api/words", of_words),
             Route("/api/stream", stream),
         ],
         middleware=[Middleware(_Guard, hosts=frozenset(host.lower() for host in (*hosts, "localhost")))],
@@ -92,6 +95,11 @@ def told(feed: Feed) -> dict[str, object]:
         "looked_ms": feed.looked_ms,
         "now_ms": round(1000 * time.time()),
     }
+
+
+def _in_html(text: str) -> str:
+    """Return JSON that ends no element of the page that it stands in, whatever its strings hold."""
+    return text.replace("<", "\\u003c")
 
 
 class _Newest:

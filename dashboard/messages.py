@@ -45,10 +45,13 @@ STEPS = {
 }
 
 
-def state(name: str, missing: int) -> str:
-    """A job's state in a sentence."""
+def state(name: str, missing: int, failing_over: bool) -> str:
+    """A job's state in a sentence; ``missing`` subtasks have no attempt, or a failover is not over yet."""
     if name == "running" and missing:
-        return "Events flow; the next checkpoint waits until every subtask is there."
+        who = "1 subtask is" if missing == 1 else f"{missing} subtasks are"
+        return f"{who} not there. The others go on; no checkpoint completes until all are there."
+    if name == "running" and failing_over:
+        return "Subtasks start over after a failure. The others go on."
     return STATES.get(name, name)
 
 

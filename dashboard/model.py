@@ -254,7 +254,9 @@ def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
     return View(
         job=status.job,
         state=state,
-        says=messages.state(state, sum(t.absent + t.waiting for t in totals)),
+        says=messages.state(
+            state, sum(t.absent + t.waiting for t in totals), any(f.took_ms < 0 for f in status.failovers)
+        ),
         cause=status.cause,
         instance=status.instance,
         run=status.run,

@@ -292,5 +292,6 @@ setInterval(() => {
   tick();
   if (Date.now() - heardOfStream > LOST_AFTER_MS) listen();
 }, 500);
-fetch("/api/words").then((answer) => answer.json()).then(explain, () => {});
+explain(JSON.parse(byId("words-told").textContent));
+heard(JSON.parse(byId("first-told").textContent));
 listen();

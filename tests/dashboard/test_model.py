@@ -148,11 +148,16 @@ def test_a_job_that_has_ended_waits_for_nothing_and_is_never_gone(state: str) ->
     assert (view.state, view.ended, view.waits) == (state, True, ())
 
 
+def test_a_failover_that_is_not_over_is_told_in_the_state_too() -> None:
+    said = {view_of(status(failovers=(failover(took_ms=took_ms),))).says for took_ms in (-1, 40)}
+    assert said == {"Subtasks start over after a failure. The others go on.", "Events flow, and checkpoints are taken."}
+
+
 def test_subtasks_that_are_not_there_are_named_with_what_they_are_to_do() -> None:
     absent = subtask(1, phase="absent", step="to start over for 3 s: attempt 7 (in process)")
     waiting = subtask(2, phase="waiting", step="")
     view = view_of(status(operators=(operator(subtask(0), absent, waiting),)))
-    assert view.says == "Events flow; the next checkpoint waits until every subtask is there."
+    assert view.says == "2 subtasks are not there. The others go on; no checkpoint completes until all are there."
     assert view.waits == (
         "reader/1 to start over for 3 s: attempt 7 (in process)",
         "reader/2 to be started again: it has asked for it",

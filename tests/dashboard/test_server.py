@@ -106,6 +106,17 @@ def test_the_status_is_null_before_there_is_one_then_the_newest_view(server: Das
     assert view["failovers"][0]["cause"] == "<script>alert(1)</script>", "data; the page shows it as text"
 
 
+def test_the_page_comes_with_the_newest_status_and_nothing_in_it_ends_its_element(
+    server: DashboardServer, told: Told
+) -> None:
+    told.statuses = [status(failovers=(failover(cause="</script><script>alert(1)</script>"),))]
+    wait_until(lambda: asked(server, "/api/status")["view"], "the status")
+    body = ask(server, "/").read().decode()
+    (first,) = re.findall(r'<script type="application/json" id="first-told">(.*?)</script>', body, re.DOTALL)
+    assert json.loads(first)["view"]["failovers"][0]["cause"].endswith("alert(1)</script>")
+    assert body.count("<script") == 3, "the page's own"
+
+
 def test_the_stream_tells_each_new_status_as_it_comes(server: DashboardServer, told: Told) -> None:
     answer = ask(server, "/api/stream")
     assert answer.headers["content-type"].startswith("text/event-stream")
