@@ -121,7 +121,9 @@ class TableCommitter(OperatorCoordinator):
         if not self._prepared:
             self.context.call_async(connection.prepare, lambda result, error: self._prepare_ended(error))
             return
-        commit = Commit(self._table, connection, self._writers[-1][1], due <= self._restored)
+        # Attempts that live have just written theirs; what was restored may have been cleaned up since.
+        look_for_files = any(n <= self._restored for n in self._waiting)
+        commit = Commit(self._table, connection, self._writers[-1][1], look_for_files)
         for (first, writer), (end, _) in zip(self._writers, [*self._writers[1:], (due + 1, "")], strict=True):
             through = min(due, end - 1)
             if files := {n: list(es) for n, es in self._waiting.items() if first <= n <= through}:

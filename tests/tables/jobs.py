@@ -88,6 +88,14 @@ class Gate:
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.opened = threading.Event()
+        self.reached = threading.Event()
+        """All senders have come as far as they may."""
+        self._waiting: set[int] = set()
+
+    def wait(self, context: penstock.Context) -> None:
+        self._waiting.add(context.subtask)
+        if len(self._waiting) == context.parallelism:
+            self.reached.set()
 
     def open(self) -> None:
         self.opened.set()
@@ -109,6 +117,7 @@ class Numbers(penstock.Subtask):
             if n >= self.rows:
                 return penstock.Finished()
             if self.gate is not None and n >= self.gate.limit and not self.gate.opened.is_set():
+                self.gate.wait(self.context)
                 return penstock.Idle(0.01)
             self.context.emit({"n": n, "letter": LETTERS[n % len(LETTERS)] if n % 7 else None})
             self.next += 1

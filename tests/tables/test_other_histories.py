@@ -78,7 +78,6 @@ def test_a_job_that_begins_anew_under_the_same_name_commits_all_of_its_own(place
     assert len(commits) == len(set(commits))
 
 
-@pytest.mark.xfail(strict=False, reason="fails now and then: not understood yet")
 @pytest.mark.parametrize("origin_commits", [True, False])
 def test_a_fork_into_the_same_table_commits_what_its_checkpoint_named_only_if_the_origin_has_not(
     place: Place, origin_commits: bool
@@ -88,7 +87,7 @@ def test_a_fork_into_the_same_table_commits_what_its_checkpoint_named_only_if_th
     held = Held("after" if origin_commits else "lost answer, not done")
     job = rows_job(troubled_sink(place.table(), held), rows=ROWS, gate=gate, interval=3600.0)
     with LocalJob(job, transport) as running:
-        running.wait_for(lambda status: all(t.phase == "running" for o in status.operators for t in o.subtasks), 30.0)
+        assert gate.reached.wait(PATIENCE_S)
         assert running.client.savepoint(timeout_s=PATIENCE_S).accepted
         assert held.reached.wait(PATIENCE_S)
         running.crash_coordinator()
@@ -141,10 +140,9 @@ def test_a_job_that_changes_its_table_finishes_the_old_one(tmp_path: Path) -> No
 def test_a_job_taken_back_to_an_older_checkpoint_commits_its_rows_beside_those_that_were_given_up(place: Place) -> None:
     transport, gate = MemoryTransport(MemoryBroker()), Gate(60)
     with LocalJob(rows_job(place.table().sink(), rows=ROWS, gate=gate, interval=3600.0), transport) as running:
-        running.wait_for(lambda status: all(t.phase == "running" for o in status.operators for t in o.subtasks), 30.0)
+        assert gate.reached.wait(PATIENCE_S)
         assert running.client.savepoint(timeout_s=PATIENCE_S).accepted
         older = JobClient(transport, "rows").history().last_id
-        running.wait_for(lambda _: True, PATIENCE_S)
         assert running.client.savepoint(timeout_s=PATIENCE_S).accepted
         assert running.client.stop(savepoint=True).accepted
         running.wait(PATIENCE_S)
@@ -171,7 +169,6 @@ def test_fewer_writers_go_on_with_what_the_others_had_written(place: Place) -> N
     place.check(list(range(ROWS)))
 
 
-@pytest.mark.xfail(strict=False, reason="fails now and then: not understood yet")
 def test_files_that_a_clean_up_took_while_the_job_was_down_are_named(tmp_path: Path) -> None:
     place = Place("delta", tmp_path)
     transport, held = MemoryTransport(MemoryBroker()), Held("lost answer, not done")
