@@ -194,7 +194,7 @@ class World:
 
     @property
     def settled(self) -> bool:
-        """No fault has happened for longer than any timeout: from here on nobody may be given up."""
+        """No fault, and no takeover, for longer than any timeout: from here on nobody may be given up."""
         return self.calm_for(3 * HEARTBEAT_TIMEOUT_S)
 
     def calm_for(self, seconds: float) -> bool:
