@@ -15,8 +15,6 @@ from .transport import FaultyTransport
 if TYPE_CHECKING:
     from ..broker import EmbeddedBroker
 
-_STATUS_INTERVAL_S = 0.02
-
 
 class LocalJobs:
     """The fixture ``local_job``: call it with a job, and it runs until the test ends.
@@ -46,7 +44,6 @@ class LocalJobs:
             job = job.renamed(job.name, prefix=self._prefix)
         if not isinstance(transport, FaultyTransport):
             settings.setdefault("faults", self.faults)
-        options = options or CoordinatorOptions(status_interval_s=_STATUS_INTERVAL_S)
         running = LocalJob(job, transport, options, **settings)
         self.started.append(running)
         return running.start()

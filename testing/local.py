@@ -34,6 +34,8 @@ _log = logging.getLogger(__name__)
 _RETRY_PAUSE_S = 0.05
 _PATIENCE_S = 10.0
 _TOLD_MAX = 40
+_STATUS_INTERVAL_S = 0.02
+"""Without options: so that waiting for a status takes no longer."""
 
 
 class LocalJob:
@@ -69,7 +71,7 @@ class LocalJob:
         self._inner = self.transport.inner if isinstance(self.transport, FaultyTransport) else self.transport
         self._client_view = self._view("client")
         self.client = JobClient(self._client_view, job.name, job.prefix)
-        self._options = options or CoordinatorOptions()
+        self._options = options or CoordinatorOptions(status_interval_s=_STATUS_INTERVAL_S)
         if kills_silent and subtasks and self._options.on_silent is None:
             self._options = replace(self._options, on_silent=self._kill_silent)
         self._stop = threading.Event()
