@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -96,6 +96,12 @@ class CoordinatorContext(Protocol):
     @property
     def metrics(self) -> Metrics:
         """Numbers of the user's own, served with the coordinator's."""
+
+    def show(self, what: Mapping[str, Any]) -> None:
+        """Put names and JSON values into the job's status, for the dashboard, in place of the last ones.
+
+        Raises ConfigurationError for more than 8,000 characters of JSON, or for what is not JSON.
+        """
 
     def run_in_coordinator(self, fn: Callable[[], object]) -> None:
         """Run ``fn`` on the coordinator's thread, soon. Dropped if a global failover comes first."""

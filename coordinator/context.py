@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ..schemas.errors import ConfigurationError
@@ -12,6 +13,9 @@ from ..schemas.settings import OperatorSettings
 from .timers import Timer
 
 _log = logging.getLogger(__name__)
+
+SHOWN_CHARS_MAX = 8_000
+"""They are in the status, which is written each second."""
 
 
 class HostMetrics:
@@ -35,6 +39,7 @@ class Host(Protocol):
     settings: OperatorSettings
     epoch: int
     metrics: HostMetrics
+    shown: str
 
     def run(self, name: str, fn: Callable[[], object]) -> None: ...
 
@@ -93,6 +98,19 @@ class HostContext:
     @property
     def metrics(self) -> HostMetrics:
         return self._host.metrics
+
+    def show(self, what: Mapping[str, Any]) -> None:
+        try:
+            text = json.dumps(dict(what), ensure_ascii=False, separators=(",", ":"))
+            text.encode()
+        except (TypeError, ValueError) as error:
+            raise ConfigurationError(f"context.show takes names and JSON values: {error}") from error
+        if len(text) > SHOWN_CHARS_MAX:
+            raise ConfigurationError(
+                f"context.show takes at most {SHOWN_CHARS_MAX} characters of JSON, not {len(text)}"
+            )
+        if not self._is_over("show"):
+            self._host.shown = text
 
     def run_in_coordinator(self, fn: Callable[[], object]) -> None:
         if not self._is_over("run_in_coordinator"):

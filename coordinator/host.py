@@ -91,6 +91,8 @@ class OperatorHost:
         self.epoch = 0
         self.numbers: dict[str, float] = defaultdict(float)
         self.metrics = HostMetrics(self.numbers)
+        self.shown = ""
+        """What the coordinator last gave to ``context.show``, as JSON."""
         self.ledgers: dict[EventStream, Ledger] = {}
         """Of the streams that have not failed."""
         self.load = mailbox.load(settings.name)

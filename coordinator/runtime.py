@@ -464,7 +464,11 @@ class CoordinatorRuntime:
 
     def _publish(self, status: JobStatus) -> None:
         """With the wall clock as it is: that of the core's times was read when the instance began."""
-        self._status = status = replace(status, at_ms=round(1000 * time.time()))
+        operators = tuple(
+            replace(each, shown=self._hosts[each.operator].shown) if each.operator in self._hosts else each
+            for each in status.operators
+        )
+        self._status = status = replace(status, at_ms=round(1000 * time.time()), operators=operators)
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             logged(self.options.on_status, status)

@@ -6,6 +6,7 @@ milliseconds since 1970, durations are in milliseconds (``_ms``) or seconds (``_
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -109,6 +110,8 @@ class OperatorView:
     subtasks: tuple[SubtaskView, ...]
     left_out: int
     """Subtasks that are not shown one by one."""
+    shown: dict[str, str]
+    """What its coordinator shows, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +296,19 @@ def _operator(operator: OperatorStatus) -> OperatorView:
     if not rows and totals.absent == operator.parallelism:
         rows = [_nobody(index) for index in range(min(operator.parallelism, ROWS_MAX))]
     left_out = operator.parallelism - len(rows)
-    return OperatorView(operator.operator, operator.parallelism, operator.policy, totals, tuple(rows), left_out)
+    shown = _shown(operator.shown)
+    return OperatorView(operator.operator, operator.parallelism, operator.policy, totals, tuple(rows), left_out, shown)
+
+
+def _shown(text: str) -> dict[str, str]:
+    """Names with their values as text; none where a forged record holds something else."""
+    try:
+        shown = json.loads(text) if text else {}
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(shown, dict):
+        return {}
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in shown.items()}
 
 
 def _subtask(s: SubtaskStatus) -> SubtaskView:

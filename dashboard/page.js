@@ -155,6 +155,21 @@ function showSubtasks(view) {
   setText(byId("subtasks-more"), more.map((o) => `${number(o.left_out)} more of ${o.operator}: ${number(o.totals.running)} running, ${number(o.totals.absent + o.totals.waiting)} missing of ${number(o.parallelism)} in all.`).join(" "));
 }
 
+function showShown(view) {
+  const rows = view.operators.flatMap((operator) => Object.entries(operator.shown).map(([name, value]) => [operator.operator, name, value]));
+  byId("shown").hidden = !rows.length;
+  const create = () => {
+    const row = make("p", "fact");
+    row.append(make("span", "small"), make("span", "value"));
+    return row;
+  };
+  fill(byId("shown").lastElementChild, rows, create, (row, [operator, name, value]) => {
+    row.dataset.shown = `${operator}/${name}`;
+    setText(row.children[0], `${operator}: ${name}`);
+    setText(row.children[1], value);
+  });
+}
+
 function showCheckpoints(view) {
   const shown = chosen(view);
   const create = () => {
@@ -240,6 +255,7 @@ function show(view) {
   showWaits(view);
   showRates(view);
   showSubtasks(view);
+  showShown(view);
   showCheckpoints(view);
   showBars(view);
   showFailovers(view);

@@ -6,12 +6,14 @@ version in all subtasks, also where back pressure spreads a change over several 
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from .. import Backpressure, CheckpointResult, EventTooLarge, Gateway, OperatorCoordinator
+from .. import Backpressure, CheckpointResult, EventFuture, Gateway, OperatorCoordinator
 from ..errors import ConfigurationError
 from .requests import Request, request_of
 from .rule_sets import RuleSet, Validate, check, check_text, objects
@@ -21,6 +23,11 @@ from .state_codec import CoordinatorState
 from .versions import Version, Versions
 
 _log = logging.getLogger("penstock.rules")
+
+_RULES_SHOWN_CHARS = 1_500
+_REASON_CHARS = 300
+_SUBTASKS_SHOWN = 20
+_SHOW_AFTER_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,9 @@ class RulesCoordinator(OperatorCoordinator):
         """Of the attempts that run."""
         self._unsent: set[int] = set()
         """Subtasks among them that have not been sent the current version."""
+        self._taken: set[int] = set()
+        """Subtasks among them that have taken the current version."""
+        self._shows_soon = False
         self._waits_for_room = False
         self._cuts: dict[int, CheckpointResult] = {}
         """Checkpoints whose cut waits for the current version to be sent."""
@@ -111,6 +121,7 @@ class RulesCoordinator(OperatorCoordinator):
     def execution_attempt_ready(self, subtask: int, attempt: int, gateway: Gateway) -> None:
         """Give the attempt the current version, whatever its predecessors were sent: its state holds none."""
         self._gateways[subtask] = gateway
+        self._taken.discard(subtask)
         self._unsent.add(subtask)
         self._send()
 
@@ -118,7 +129,9 @@ class RulesCoordinator(OperatorCoordinator):
         gateway = self._gateways.get(subtask)
         if gateway is not None and gateway.attempt == attempt:
             del self._gateways[subtask]
+            self._taken.discard(subtask)
             self._unsent.discard(subtask)
+            self._show()
 
     def checkpoint_coordinator(self, checkpoint_id: int, result: CheckpointResult) -> None:
         self._cuts[checkpoint_id] = result
@@ -186,20 +199,21 @@ class RulesCoordinator(OperatorCoordinator):
             raise
         changed = self._add(rules, origin)
         self._send()
-        if changed is not None and self._versions.current is not changed:
-            raise ConfigurationError(self._last_refused["reason"])
         return {**self._told(), "changed": changed is not None}
 
     def _add(self, rules: RuleSet, origin: str) -> Version | None:
         """Make the rules current; None if they are already. They are to be sent before the callback ends."""
         version = self._versions.add(rules, origin, _now())
         if version is not None:
-            self._unsent = set(self._gateways)
+            self._everyone_lacks_it()
             _log.info(
                 "%s: version %d of the rules, %d of them (%s), from %s",
                 self._who, version.number, len(version.rules), version.digest, origin,
             )  # fmt: skip
         return version
+
+    def _everyone_lacks_it(self) -> None:
+        self._unsent, self._taken = set(self._gateways), set()
 
     def _refuse(self, origin: str, reason: str) -> None:
         current = self._versions.current
@@ -207,43 +221,41 @@ class RulesCoordinator(OperatorCoordinator):
         _log.error("%s: the rules from %s are refused, and %s: %s", self._who, origin, stays, reason)
         self._last_refused = {"origin": origin, "reason": reason, "at": _now()}
         self.context.metrics.increment("rules_refused")
+        self._show()
 
     # ---- sending
 
     def _send(self) -> None:
         """Send the current version to every subtask that lacks it; then take the cuts that wait for that."""
-        while self._versions.current is not None:
-            try:
-                self._send_version(self._versions.current)
-                break
-            except EventTooLarge as error:
-                self._take_back(self._versions.current, error)
+        if self._versions.current is not None:
+            self._send_version(self._versions.current)
         self._show()
         self._take_cuts()
 
     def _send_version(self, version: Version) -> None:
         event = {"version": version.number, "rules": version.rules}
         for subtask in sorted(self._unsent):
+            gateway = self._gateways[subtask]
             try:
-                self._gateways[subtask].send_event(event)
+                sent = gateway.send_event(event)
             except Backpressure:
                 if not self._waits_for_room:
                     self._waits_for_room = True
                     self.context.on_writable(subtask, self._go_on)
                 return
             self._unsent.discard(subtask)
+            sent.add_done_callback(partial(self._handled, gateway, version))
+
+    def _handled(self, gateway: Gateway, version: Version, sent: EventFuture) -> None:
+        """An attempt has taken the version, unless the event is void."""
+        is_current = self._versions.current is version and self._gateways.get(gateway.subtask) is gateway
+        if is_current and sent.exception() is None:
+            self._taken.add(gateway.subtask)
+            self._show()
 
     def _go_on(self) -> None:
         self._waits_for_room = False
         self._send()
-
-    def _take_back(self, version: Version, error: EventTooLarge) -> None:
-        """Drop a version that no event can hold: no subtask has it, since all have the same bound."""
-        if self._durable is not None and version.number <= self._durable:
-            raise error
-        self._versions.take_back()
-        self._unsent = set(self._gateways)
-        self._refuse(version.origin, f"version {version.number}: {error}")
 
     def _take_cuts(self) -> None:
         current = self._versions.current
@@ -291,6 +303,7 @@ class RulesCoordinator(OperatorCoordinator):
                     self._who, self._settings.source.shown, self._settings.interval_s, trouble,
                 )  # fmt: skip
             self._trouble = trouble
+            self._show()
             return
         looked, checked = result
         self._trouble = ""
@@ -305,7 +318,7 @@ class RulesCoordinator(OperatorCoordinator):
             return
         if self._versions.current is None:
             self._begin_with_initial()
-            self._unsent = set(self._gateways)
+            self._everyone_lacks_it()
             if self._versions.current is None and not self._has_warned:
                 self._has_warned = True
                 self._warn_of_waiting()
@@ -326,6 +339,7 @@ class RulesCoordinator(OperatorCoordinator):
             "origin": None if current is None else current.origin,
             "durable_version": self._durable,
         }
+        told["subtasks"] = sorted(self._taken)
         if self._unsent:
             told["subtasks_not_sent"] = len(self._unsent)
         return told
@@ -335,6 +349,28 @@ class RulesCoordinator(OperatorCoordinator):
         metrics.set("rules_version", -1 if current is None else current.number)
         metrics.set("rules_durable_version", -1 if self._durable is None else self._durable)
         metrics.set("rules_count", 0 if current is None else len(current.rules))
+        if not self._shows_soon:  # once for many subtasks
+            self._shows_soon = True
+            self.context.call_later(_SHOW_AFTER_S, self._show_facts)
+
+    def _show_facts(self) -> None:
+        """Show what the dashboard shows."""
+        self._shows_soon = False
+        current = self._versions.current
+        shown: dict[str, Any] = {"version": "none yet: subtasks wait for the first rules"}
+        if current is not None:
+            taken, parallelism = sorted(self._taken), self.context.parallelism
+            shown = {
+                "version": f"{current.number} ({current.digest}), from {_short(current.origin, 100)}, {current.at}",
+                "subtasks that have it": "all" if len(taken) == parallelism else f"{_named(taken)} of {parallelism}",
+                "version of the last checkpoint": self._durable,
+                "rules": _short(json.dumps(current.rules, ensure_ascii=False), _RULES_SHOWN_CHARS),
+            }
+        if self._last_refused:
+            shown["last refused"] = _short("{origin}, {at}: {reason}".format(**self._last_refused), _REASON_CHARS)
+        if self._trouble:
+            shown["source"] = _short(self._trouble, _REASON_CHARS)
+        self.context.show(shown)
 
 
 def _checked(found: Found, settings: RulesSettings) -> _Checked:
@@ -345,6 +381,17 @@ def _checked(found: Found, settings: RulesSettings) -> _Checked:
     except ConfigurationError as error:
         return _Checked(found.origin, None, str(error))
     return _Checked(found.origin, rules, "")
+
+
+def _short(text: str, chars: int) -> str:
+    """Return the text as UTF-8 can have it, cut."""
+    text = text.encode(errors="replace").decode()
+    return text if len(text) <= chars else f"{text[:chars]}... ({len(text)} characters)"
+
+
+def _named(subtasks: list[int]) -> str:
+    named = ", ".join(map(str, subtasks[:_SUBTASKS_SHOWN])) or "none"
+    return named if len(subtasks) <= _SUBTASKS_SHOWN else f"{named} and {len(subtasks) - _SUBTASKS_SHOWN} more"
 
 
 def _now() -> str:

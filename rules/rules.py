@@ -14,6 +14,8 @@ from .sources import SourceSettings
 from .state_codec import StateCodec
 from .subtask import subtask_factory
 
+MAX_BYTES_MAX = 512 * 1024
+
 
 class Rules:
     """Versioned rule sets for all subtasks of an operator (``docs/rules.md``).
@@ -28,7 +30,7 @@ class Rules:
     requests alone. ``kafka``: client settings of a topic source. ``initial``: version 0, where the source holds no
     rules; None: subtasks wait for the first set. ``validate``: called with each new set; raises, or returns a text, if
     it must not be used. ``keep``: how many versions are kept. ``max_bytes``: bytes of JSON of all kept versions, and of
-    one set. ``interval``: seconds between two looks at the source.
+    one set, at most 512 KiB. ``interval``: seconds between two looks at the source.
 
     Raises ConfigurationError where an argument cannot be.
     """
@@ -49,6 +51,10 @@ class Rules:
         for what, value in (("keep", keep), ("max_bytes", max_bytes)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"{what} of rules must be a whole number, at least 1, not {value!r}")
+        if max_bytes > MAX_BYTES_MAX:
+            raise ConfigurationError(
+                f"max_bytes of rules is {max_bytes}: above {MAX_BYTES_MAX} a rule set may not fit into a Kafka record"
+            )
         if isinstance(interval, bool) or not isinstance(interval, int | float) or not 0 < interval < float("inf"):
             raise ConfigurationError(f"interval of rules must be a number of seconds above 0, not {interval!r}")
         if validate is not None and not callable(validate):

@@ -42,8 +42,6 @@ class Versions:
     def __init__(self, keep: int, bytes_max: int) -> None:
         self._keep, self._bytes_max = keep, bytes_max
         self._kept: list[Version] = []
-        self._last_number = 0
-        """The highest number that was given: one that was taken back is not given again."""
 
     @property
     def current(self) -> Version | None:
@@ -65,8 +63,8 @@ class Versions:
         """Make the rules the next version; None, and nothing has changed, if they are the current ones."""
         if self.current is not None and self.current.digest == rules.digest:
             return None
-        self._last_number += 1
-        version = Version(self._last_number, rules.plain, rules.digest, rules.size, origin, at)
+        number = 1 if self.current is None else self.current.number + 1
+        version = Version(number, rules.plain, rules.digest, rules.size, origin, at)
         self._kept.append(version)
         while len(self._kept) > self._keep or (
             len(self._kept) > 1 and sum(each.size for each in self._kept) > self._bytes_max
@@ -74,13 +72,8 @@ class Versions:
             del self._kept[0]
         return version
 
-    def take_back(self) -> None:
-        """Remove the current version: no subtask has it."""
-        del self._kept[-1]
+    def to_plain(self) -> list[dict[str, Any]]:
+        return [asdict(version) for version in self._kept]
 
-    def to_plain(self) -> dict[str, Any]:
-        return {"last_number": self._last_number, "kept": [asdict(version) for version in self._kept]}
-
-    def restore(self, plain: dict[str, Any]) -> None:
-        self._last_number = plain["last_number"]
-        self._kept = [Version(**version) for version in plain["kept"]]
+    def restore(self, plain: list[dict[str, Any]]) -> None:
+        self._kept = [Version(**version) for version in plain]

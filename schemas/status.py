@@ -80,6 +80,7 @@ class OperatorStatus:
     policy: Annotated[str, "failover policy"]
     subtasks: Annotated[tuple[SubtaskStatus, ...], "its subtasks; where they do not fit, some, or none"]
     totals: Annotated[SubtaskTotals, "all of its subtasks together"]
+    shown: Annotated[str, "what its coordinator shows (context.show), as JSON; or empty"] = ""
 
 
 @dataclass(frozen=True, slots=True)

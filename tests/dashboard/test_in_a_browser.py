@@ -7,6 +7,7 @@ A picture for the documentation, taken while a failover lasts, of a job on a rea
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -162,12 +163,13 @@ def test_text_of_the_job_is_shown_as_text_and_never_run(browser: Browser) -> Non
     bad = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
     told = Told(
         job=bad, cause=bad, dropped={bad: 1}, failovers=(failover(cause=bad, subtasks=(bad,)),),
-        pending=(pending(waits_for=bad, age_s=9.0),), operators=(operator(subtask(step=bad, gateway=bad), name=bad),),
+        pending=(pending(waits_for=bad, age_s=9.0),),
+        operators=(operator(subtask(step=bad, gateway=bad), name=bad, shown=json.dumps({bad: bad})),),
     )  # fmt: skip
     with DashboardServer(of_coordinator(told.status)) as server:
         look_at(browser, server)
         browser.wait_text("#job", bad)
-        for selector in ("#notice", "#waits", "#failovers tbody", "#subtasks tbody"):
+        for selector in ("#notice", "#waits", "#failovers tbody", "#subtasks tbody", "#shown"):
             assert bad in browser.text(selector), selector
         assert browser.evaluate("window.hacked === undefined && document.images.length === 0")
 

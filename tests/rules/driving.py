@@ -161,11 +161,11 @@ class Completed(NamedTuple):
     @property
     def version(self) -> int:
         """The coordinator's."""
-        return int(self.coordinator["versions"]["kept"][-1]["number"])
+        return int(self.coordinator["versions"][-1]["number"])
 
     @property
     def names(self) -> list[str]:
-        return [each["name"] for each in self.coordinator["versions"]["kept"][-1]["rules"]]
+        return [each["name"] for each in self.coordinator["versions"][-1]["rules"]]
 
 
 def completed(running: LocalJob) -> list[Completed]:
@@ -201,7 +201,7 @@ def require_one_version(running: LocalJob, parallelism: int) -> list[Completed]:
         told = {state["version"] for state in each.subtasks.values()}
         assert (len(each.subtasks), told) == (parallelism, {each.version}), each
         assert all(state["rules"] == each.names for state in each.subtasks.values()), each
-        for kept in each.coordinator["versions"]["kept"]:
+        for kept in each.coordinator["versions"]:
             names = [rule["name"] for rule in kept["rules"]]
             assert contents.setdefault(kept["number"], names) == names, f"version {kept['number']} has two meanings"
     versions = [each.version for each in found]

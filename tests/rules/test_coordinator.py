@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 import penstock
-from penstock.errors import Backpressure, ConfigurationError, EventTooLarge
+from penstock.errors import Backpressure, ConfigurationError, EventNotHandled
 from penstock.rules.coordinator import RulesCoordinator
 from penstock.rules.source_port import Found, Look
 from penstock.rules.state_codec import CoordinatorState, StateCodec
@@ -36,10 +37,18 @@ class Context:
         self.metrics = Metrics()
         self.every: list[Callable[[], object]] = []
         self.async_calls: list[tuple[Callable[[], Any], Callable[[Any, BaseException | None], object]]] = []
+        self.later: list[Callable[[], object]] = []
+        self.shown: dict[str, Any] = {}
         self.writable: list[tuple[int, Callable[[], object]]] = []
 
     def call_every(self, interval_s: float, fn: Callable[[], object]) -> None:
         self.every.append(fn)
+
+    def call_later(self, delay_s: float, fn: Callable[[], object]) -> None:
+        self.later.append(fn)
+
+    def show(self, what: dict[str, Any]) -> None:
+        self.shown = what
 
     def call_async(self, fn: Callable[[], Any], on_result: Callable[[Any, BaseException | None], object]) -> None:
         self.async_calls.append((fn, on_result))
@@ -57,23 +66,39 @@ class Context:
         on_result(result, error)
 
 
+class Future:
+    """Of an event; ``settle`` is for the test."""
+
+    error: Exception | None = None
+
+    def add_done_callback(self, callback: Callable[[Future], object]) -> None:
+        self.callback = callback
+
+    def exception(self) -> Exception | None:
+        return self.error
+
+    def settle(self, error: Exception | None = None) -> None:
+        self.error = error
+        self.callback(self)
+
+
 @dataclass
 class Gateway:
     subtask: int
     attempt: int
     room: int = 1_000
-    bytes_max: int = 1_000_000
 
     def __post_init__(self) -> None:
         self.sent: list[Any] = []
+        self.futures: list[Future] = []
 
-    def send_event(self, event: Any) -> None:
-        if len(str(event)) > self.bytes_max:
-            raise EventTooLarge(f"an event of {len(str(event))} bytes")
+    def send_event(self, event: Any) -> Future:
         if not self.room:
             raise Backpressure("no room")
         self.room -= 1
         self.sent.append(event)
+        self.futures.append(Future())
+        return self.futures[-1]
 
     @property
     def versions(self) -> list[int]:
@@ -89,7 +114,7 @@ class Result:
 
     @property
     def version(self) -> Any:
-        return None if self.state is None else self.state.plain["versions"]["kept"][-1]["number"]
+        return None if self.state is None else self.state.plain["versions"][-1]["number"]
 
 
 class Source:
@@ -139,8 +164,6 @@ def change(coordinator: RulesCoordinator, *names: str) -> Any:
 
 
 def text(*names: str) -> bytes:
-    import json
-
     return json.dumps([rule(name) for name in names]).encode()
 
 
@@ -210,23 +233,6 @@ def test_a_subtask_that_dies_holds_no_cut_up() -> None:
     change(coordinator, "a")
     coordinator.execution_attempt_failed(1, 1, "died")
     assert cut(coordinator, 1).version == 1
-
-
-def test_a_set_that_no_event_can_hold_is_taken_back_and_refused() -> None:
-    coordinator, context = made(initial=INITIAL)
-    gateway = ready(coordinator, 0, bytes_max=200)
-    with pytest.raises(ConfigurationError, match=r"version 1: an event of \d+ bytes"):
-        change(coordinator, *"abcdefghij")
-    assert change(coordinator, "b")["version"] == 2
-    assert (gateway.versions, cut(coordinator, 1).version) == ([0, 0, 2], 2)  # what it has already it passes over
-    assert context.metrics["rules_refused"] == 1
-
-
-def test_a_set_that_turns_out_too_large_for_the_first_subtask_gives_way_to_the_one_before() -> None:
-    coordinator, _ = made(initial=INITIAL)
-    change(coordinator, *"abcdefghij")
-    assert ready(coordinator, 0, bytes_max=200).versions == [0]
-    assert coordinator.handle_request({"show": True})["last_refused"]["origin"] == "request"
 
 
 def test_a_refused_set_leaves_the_old_one_and_is_seen_everywhere(caplog: pytest.LogCaptureFixture) -> None:
@@ -308,7 +314,7 @@ def test_rules_of_a_checkpoint_that_do_not_fit_todays_types_are_an_error_that_sa
     coordinator, _ = made(initial=INITIAL)
     ready(coordinator, 0)
     state = cut(coordinator, 1).state
-    state.plain["versions"]["kept"][-1]["rules"] = [{"name": "first"}]
+    state.plain["versions"][-1]["rules"] = [{"name": "first"}]
     with pytest.raises(ConfigurationError, match=r"version 0 of the rules, in checkpoint 4.*Give new fields a default"):
         coordinator.reset_to_checkpoint(4, state)
 
@@ -413,3 +419,44 @@ def test_changes_are_logged_with_their_origin(caplog: pytest.LogCaptureFixture) 
     coordinator, _ = made(initial=INITIAL)
     change(coordinator, "a", "b")
     assert "operator=score: version 1 of the rules, 2 of them (" in caplog.text
+
+
+# ---- what is shown
+
+
+def test_it_shows_the_version_the_rules_and_which_subtasks_have_taken_them() -> None:
+    coordinator, context = made(initial=INITIAL)
+    first, second = ready(coordinator, 0), ready(coordinator, 1)
+    first.futures[0].settle()
+    second.futures[0].settle()
+    assert len(context.later) == 1  # one change of the page for many subtasks
+    context.later.pop()()
+    assert context.shown["version"].startswith("0 (")
+    assert context.shown["subtasks that have it"] == "0, 1 of 3"
+    assert context.shown["rules"] == '[{"name": "first", "factor": 1.0, "tags": []}]'
+    ready(coordinator, 2).futures[0].settle()
+    context.later.pop()()
+    assert context.shown["subtasks that have it"] == "all"
+    change(coordinator, "a")
+    context.later.pop()()
+    assert context.shown["subtasks that have it"] == "none of 3"
+    first.futures[0].settle()  # of the version before
+    assert coordinator.handle_request({"show": True})["subtasks"] == []
+    first.futures[1].settle()
+    second.futures[1].settle(EventNotHandled("rolled back"))
+    assert coordinator.handle_request({"show": True})["subtasks"] == [0]
+    ready(coordinator, 0, attempt=2)
+    assert coordinator.handle_request({"show": True})["subtasks"] == []
+
+
+def test_what_it_shows_has_a_bound_whatever_the_rules_and_reasons_are() -> None:
+    def validate(rules: Any) -> str:
+        return "" if not rules or rules[0].name != "bad" else "\x00\ud800" * 5_000
+
+    coordinator, context = made(initial=[rule('\\"\x00é' * 1_000)], validate=lambda rules: validate(rules) or True)
+    with pytest.raises(ConfigurationError):
+        change(coordinator, "bad")
+    context.later.pop()()
+    text = json.dumps(context.shown, ensure_ascii=False)
+    assert len(text) < 8_000 and text.encode()
+    assert "last refused" in context.shown and "characters)" in context.shown["rules"]
