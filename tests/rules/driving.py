@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from penstock.schemas.checkpoints import CheckpointCompleted, CheckpointPart
 from penstock.schemas.codec import decode
 from penstock.schemas.user_codec import JsonCodec
 from penstock.testing import LocalJob
-from penstock.transport.ports import Partition
+from penstock.transport.ports import LogRecord, Partition
 
 PATIENCE_S = 60.0
 
@@ -170,15 +170,19 @@ class Completed(NamedTuple):
 
 def completed(running: LocalJob) -> list[Completed]:
     """Every checkpoint that has ever completed, also those that are discarded by now."""
-    log = Partition(running.settings.topics.checkpoints, 0)
+    return completed_in(running._inner.read_all(Partition(running.settings.topics.checkpoints, 0)), "score")
+
+
+def completed_in(records: Iterable[LogRecord], name: str) -> list[Completed]:
+    """Every checkpoint that these records of a checkpoint log complete, of one operator with rules."""
     parts: dict[int, list[CheckpointPart]] = {}
     found: list[Completed] = []
-    for stored in running._inner.read_all(log):
+    for stored in records:
         record = None if stored.value is None else decode(stored.value)
         if isinstance(record, CheckpointPart):
             parts.setdefault(record.checkpoint_id, []).append(record)
         if isinstance(record, CheckpointCompleted):
-            operator = next(o for o in record.operators if o.operator == "score")
+            operator = next(o for o in record.operators if o.operator == name)
             assert operator.coordinator_state is not None and operator.coordinator_state.inline is not None
             state = StateCodec(JsonCodec()).decode(operator.coordinator_state.inline)
             assert isinstance(state, CoordinatorState)
@@ -188,15 +192,19 @@ def completed(running: LocalJob) -> list[Completed]:
                 for s in part.subtasks
                 if s.state is not None and s.state.inline is not None
             }
-            own = {subtask: state for (name, subtask), state in states.items() if name == "score"}
-            others = {name: state for (name, _), state in states.items() if name != "score"}
+            own = {subtask: state for (of, subtask), state in states.items() if of == name}
+            others = {of: state for (of, _), state in states.items() if of != name}
             found.append(Completed(record.checkpoint_id, state.plain, own, others))
     return found
 
 
 def require_one_version(running: LocalJob, parallelism: int) -> list[Completed]:
-    """Every completed checkpoint has one version in all subtasks, and one number never means two sets."""
-    found, contents = completed(running), dict[int, list[str]]()
+    return have_one_version(completed(running), parallelism)
+
+
+def have_one_version(found: list[Completed], parallelism: int) -> list[Completed]:
+    """Require of every checkpoint one version in all subtasks, of every number one set, and that none comes back."""
+    contents = dict[int, list[str]]()
     for each in found:
         told = {state["version"] for state in each.subtasks.values()}
         assert (len(each.subtasks), told) == (parallelism, {each.version}), each
