@@ -13,7 +13,6 @@ import uuid
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import assert_never
@@ -55,7 +54,7 @@ from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
 from .state_owner import StateOwner, claim_states
 from .state_redistribution import Redistribution
-from .status import encoded, job_status
+from .status import completed, encoded, job_status
 from .stored_states import collect_orphans
 from .thread_pool import Workers, logged
 from .timers import Timers
@@ -464,11 +463,8 @@ class CoordinatorRuntime:
 
     def _publish(self, status: JobStatus) -> None:
         """With the wall clock as it is: that of the core's times was read when the instance began."""
-        operators = tuple(
-            replace(each, shown=self._hosts[each.operator].shown) if each.operator in self._hosts else each
-            for each in status.operators
-        )
-        self._status = status = replace(status, at_ms=round(1000 * time.time()), operators=operators)
+        shown = {name: host.shown for name, host in self._hosts.items()}
+        status = self._status = completed(status, round(1000 * time.time()), shown)
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             logged(self.options.on_status, status)

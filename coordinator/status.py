@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from heapq import nsmallest
 
@@ -239,3 +239,9 @@ def _awaited(job: JobState, undone: UndoneAttempt) -> str:
     return (
         f"to start over for {job.clock.seconds - undone.since:.0f} s: attempt {undone.attempt} ({undone.doing}){ended}"
     )
+
+
+def completed(status: JobStatus, at_ms: int, shown: Mapping[str, str]) -> JobStatus:
+    """Return the status as it is published: with the time, and what the operators' coordinators show of themselves."""
+    operators = (replace(each, shown=shown.get(each.operator, each.shown)) for each in status.operators)
+    return replace(status, at_ms=at_ms, operators=tuple(operators))

@@ -31,6 +31,8 @@ from .reading import LogReading, Recorded
 from .start_position import needed_from
 
 _NONCE = "dry-run"
+_NOW = 0.0
+"""No time passes: what is read has happened."""
 
 
 class Restore(StrEnum):
@@ -163,11 +165,11 @@ class DryRun:
         """How many the user's object would have been handed."""
         start = begun.start
         self._core = core = SubtaskCore(CoreConfig(job, begun.subtask, run=_NONCE))
-        core.handle(on.InstanceStarted())
-        core.handle(on.PositionNoted(begun.start_offset, _NONCE))
-        core.handle(on.HelloTaken(_NONCE, start.attempt))
-        core.handle(on.RecordRead(begun.start_offset, start))
-        core.handle(on.Opened())
+        core.handle(on.InstanceStarted(), _NOW)
+        core.handle(on.PositionNoted(begun.start_offset, _NONCE), _NOW)
+        core.handle(on.HelloTaken(_NONCE, start.attempt), _NOW)
+        core.handle(on.RecordRead(begun.start_offset, start), _NOW)
+        core.handle(on.Opened(), _NOW)
         assert core.running is not None, "its own Start counts"
 
     @property
@@ -196,10 +198,10 @@ class DryRun:
         assert core.running is not None
         segment = core.running.reading.segment_at(found.offset)
         before = core.dropped.copy()
-        for effect in core.handle(self._input(found)):
+        for effect in core.handle(self._input(found), _NOW):
             match effect:
                 case do.HandleEvents():
-                    core.handle(on.EventsHandled())
+                    core.handle(on.EventsHandled(), _NOW)
                     where = "in a range of the checkpoint" if segment is not None else "behind the event position"
                     return Judged(found, Verdict.HANDLED, where, effect.events)
                 case do.Report(error=error):

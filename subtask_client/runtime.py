@@ -21,7 +21,6 @@ from ..schemas.user_codec import CodecSpec, codec_for
 from ..transport.ports import Partition, Transport
 from ..transport.state_storage import StateStorage
 from .activity import Steps
-from .alignment_clock import AlignmentClock
 from .api import Finished, Idle, Progress, Subtask
 from .emitting import Emitter
 from .heartbeat_thread import HeartbeatThread
@@ -100,6 +99,8 @@ class SubtaskRuntime:
                 senders=tuple(graph.channels_into(subtask)),
                 receivers=tuple(graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
+                aligned_timeout=math.inf if (timeout := settings.checkpoint.aligned_timeout) is None else timeout,
+                start_timeout=settings.start_timeout,
                 layout=settings.parallelism,
                 schemas=digests_of(codec, state_codec, output_codec),
             )
@@ -139,10 +140,8 @@ class SubtaskRuntime:
             self._patiently,
             takes_inputs=lambda: self._host.may_begin,
         )
-        self._alignment = AlignmentClock(settings.checkpoint.aligned_timeout)
         self._read_something = False
         self._poll_due = 0.0
-        self._hello_since = 0.0
         self._snapshot_began: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
@@ -188,12 +187,11 @@ class SubtaskRuntime:
         self._look_after_writer()
         while self._inbox and self._departure is None:
             self._drive(self._inbox.popleft())
-        self._look_after_hello()
         if self._departure is not None:
             return
         fed = self._feed_records()
-        if (overdue := self._alignment.overdue(self.core.aligning)) is not None and self._departure is None:
-            self._drive(on.AlignmentOverdue(overdue))
+        if self._due_in() <= 0.0 and self._departure is None:
+            self._drive(on.Tick())
         if self._departure is None and self._may_poll() and (fed or time.monotonic() >= self._poll_due):
             self._poll_user()
         if self._departure is None:
@@ -221,7 +219,12 @@ class SubtaskRuntime:
         wait = UPLOAD_WAIT_MAX_S if self.core.uploads else IDLE_WAIT_MAX_S
         if self._may_poll():
             wait = min(wait, max(0.0, self._poll_due - time.monotonic()))
-        return min(wait, self._alignment.left())
+        return min(wait, max(0.0, self._due_in()))
+
+    def _due_in(self) -> float:
+        """Seconds until a Tick is due."""
+        due = self.core.deadline()
+        return math.inf if due is None else due - time.monotonic()
 
     def _fetch(self, timeout_s: float) -> bool:
         """Whether the logs had anything to say; that a position is gone is something."""
@@ -236,17 +239,12 @@ class SubtaskRuntime:
             self._outgoing.replace()
             self._drive(on.WriterFailed(failure))
 
-    def _look_after_hello(self) -> None:
-        """Raises the alarm when nobody answers; time in which the broker is away does not count."""
-        waited_s = time.monotonic() - self._hello_since
-        if self.core.phase is not Phase.WAITING or waited_s < self._settings.start_timeout:
-            return
+    def _ask_broker(self) -> on.BrokerAsked:
         try:
             self._transport.check(FLUSH_TIMEOUT_S)
         except BrokerUnreachable:
-            self._hello_since = time.monotonic()
-        else:
-            self._drive(on.StartOverdue(waited_s))
+            return on.BrokerAsked(reachable=False)
+        return on.BrokerAsked(reachable=True)
 
     def _may_poll(self) -> bool:
         return self._host.has_poll and self._host.may_begin and self.core.may_poll
@@ -278,7 +276,7 @@ class SubtaskRuntime:
         pending: on.Input | None = input
         while pending is not None:
             with self._core_lock:
-                effects = self.core.handle(pending)
+                effects = self.core.handle(pending, time.monotonic())
                 self._steps.done = 0  # in the same moment as the core counts those events
             pending = self._perform(pending, effects)
 
@@ -300,6 +298,8 @@ class SubtaskRuntime:
                     self._outgoing.write(record)
                 case do.WriteHeartbeat():
                     self._write_heartbeat(effect)
+                case do.AskBroker():
+                    pending = self._ask_broker()
                 case do.HandleRecords():
                     pending = self._handle_records(effect)
                 case do.WriteData():
@@ -424,10 +424,8 @@ class SubtaskRuntime:
 
         def then(offset: int | None) -> None:
             if offset is not None:
-                self._hello_since = time.monotonic()
                 self._inbox.append(on.HelloTaken(nonce, offset))
 
-        self._hello_since = time.monotonic()
         self._steps.enter("waiting for Start")
         self._outgoing.write(effect.record, then)
 
@@ -457,7 +455,7 @@ class SubtaskRuntime:
                 step += f", uploading the state of checkpoint {', '.join(map(str, uploads))}"
             if (aligning := self.core.aligning) is not None:
                 step += f", aligning checkpoint {aligning}"
-            effects = self.core.handle(on.HeartbeatDue(periodic, step, age_ms, done, metrics))
+            effects = self.core.handle(on.HeartbeatDue(periodic, step, age_ms, done, metrics), time.monotonic())
         for effect in effects:
             assert isinstance(effect, do.WriteHeartbeat)
             self._write_heartbeat(effect)
@@ -467,7 +465,7 @@ class SubtaskRuntime:
 
     def _heartbeat_settled(self, offset: int | None) -> None:
         with self._core_lock:
-            self.core.handle(on.HeartbeatSettled())
+            self.core.handle(on.HeartbeatSettled(), time.monotonic())
 
     # ---- the end
 

@@ -106,7 +106,7 @@ def _delivered(core: Instance, running: Running, who: Who, n: int, offset: int, 
         return _cut(core, running, n, event_position, missing, savepoint=False)
     alignment = running.alignment
     if alignment is None:
-        alignment = running.alignment = Alignment(n, savepoint)
+        alignment = running.alignment = Alignment(n, savepoint, core.now + core.config.aligned_timeout)
     alignment.delivered.add(who)
     if who is None:
         alignment.event_position = _behind(core, running, offset)
@@ -160,12 +160,12 @@ def _cut_of_alignment(core: Instance, running: Running, alignment: Alignment) ->
     _cut(core, running, alignment.id, event_position, missing, savepoint=alignment.savepoint)
 
 
-def overdue(core: Instance, running: Running, checkpoint_id: int) -> None:
-    """The alignment turns unaligned: what its slower channels still owe becomes ranges."""
+def turn_unaligned_if_overdue(core: Instance, running: Running) -> None:
+    """What the slower channels still owe becomes ranges."""
     alignment = running.alignment
     if (
         alignment is None
-        or alignment.id != checkpoint_id
+        or core.now < alignment.ends_at
         # mutant: savepoint-turns-unaligned
         or alignment.savepoint
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,6 +33,10 @@ class CoreConfig:
     receivers: tuple[SubtaskId, ...] = ()
     """Channels out of it."""
     unaligned: bool = False
+    aligned_timeout: float = math.inf
+    """Seconds after which an alignment turns unaligned."""
+    start_timeout: float = 120.0
+    """Seconds that a Hello waits for its answer while the broker can be reached."""
     layout: Mapping[str, int] = field(default_factory=dict)
     """Parallelism of each of the job's operators."""
     schemas: tuple[SchemaDigest, ...] = ()

@@ -15,6 +15,7 @@ The rules, in the protocol's sections:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import assert_never
 
@@ -118,11 +119,11 @@ class SubtaskCore(Instance):
 
     # ---- the state machine
 
-    def handle(self, input: on.Input) -> list[Effect]:
-        """Return what to do about ``input``: all that was emitted, in order."""
+    def handle(self, input: on.Input, now: float) -> list[Effect]:
+        """Return what to do about ``input`` at monotonic second ``now``: all that was emitted, in order."""
         if self.phase is Phase.LEFT:
             return []
-        self.out = []
+        self.now, self.out = now, []
         self._dispatch(input)
         running = self.running
         if running is not None and running.call is None:
@@ -132,6 +133,14 @@ class SubtaskCore(Instance):
             lost_positions.follow_up(self)
         effects, self.out = self.out, []
         return effects
+
+    def deadline(self) -> float | None:
+        """Return the monotonic second at which a Tick is due even if nothing else happens; None: never."""
+        due = self.answer_due if self.phase is Phase.WAITING else math.inf
+        running = self.running
+        if running is not None and running.alignment is not None and not running.alignment.savepoint:
+            due = min(due, running.alignment.ends_at)
+        return None if due == math.inf else due
 
     def _dispatch(self, input: on.Input) -> None:
         match input:
@@ -147,9 +156,12 @@ class SubtaskCore(Instance):
                 self.drop(Dropped.UNREADABLE)
             case on.DataLost():
                 lost_positions.data_lost(self, input)
-            case on.AlignmentOverdue(checkpoint_id=checkpoint_id):
+            case on.Tick():
+                hello.ask_if_overdue(self)
                 if self.running is not None:
-                    alignment.overdue(self, self.running, checkpoint_id)
+                    alignment.turn_unaligned_if_overdue(self, self.running)
+            case on.BrokerAsked(reachable=reachable):
+                hello.broker_asked(self, reachable)
             case on.EndInputsReturned():
                 ending.end_inputs_returned(self, self.attempt_running())
             case on.TurnEnded(dry=dry):
@@ -164,8 +176,6 @@ class SubtaskCore(Instance):
                 hello.position_noted(self, end, nonce)
             case on.HelloTaken(nonce=nonce, offset=offset):
                 hello.taken(self, nonce, offset)
-            case on.StartOverdue(waited_s=waited_s):
-                hello.overdue(self, waited_s)
             case on.RecordUnreadable(offset=offset):
                 self._on_unreadable(offset)
             case on.PositionLost():

@@ -150,6 +150,11 @@ class DropState:
 
 
 @dataclass(frozen=True, slots=True)
+class AskBroker:
+    """Find out whether the broker can be reached. Ends with BrokerAsked."""
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """Log this error: it is about to fail the attempt."""
 
@@ -192,6 +197,7 @@ UserCall = OpenUser | HandleEvents | HandleRecords | EndInputs | TakeSnapshot | 
 Effect = (
     UserCall
     | NotePosition
+    | AskBroker
     | Seek
     | SeekData
     | PauseData

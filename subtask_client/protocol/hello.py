@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ...schemas.acks import Refused
 from ...schemas.errors import SubtaskError
 from ...schemas.events import EventsRecord, Start, Stop, Welcome
@@ -48,7 +50,13 @@ def say(core: Instance, end: int, nonce: str) -> None:
     core.looking, core.lost, core.hello_failed = None, None, False
     core.previous = core.previous if core.attempt is None else core.attempt
     core.nonce, core.attempt, core.foreign_attempt, core.position = nonce, None, -1, end
-    core.emit(do.Seek(end), do.WriteHello(core.config.hello(nonce, core.previous)))
+    core.emit(do.Seek(end))
+    _write(core, nonce)
+
+
+def _write(core: Instance, nonce: str) -> None:
+    core.answer_due = core.now + core.config.start_timeout
+    core.emit(do.WriteHello(core.config.hello(nonce, core.previous)))
 
 
 def failed(core: Instance, cause: str) -> None:
@@ -67,24 +75,36 @@ def repeat(core: Instance) -> None:
         return None
     if core.foreign_attempt >= 0:  # to write it again would take the subtask from whoever that is
         return core.superseded_by(core.foreign_attempt)
-    return core.emit(do.WriteHello(core.config.hello(core.nonce, core.previous)))
+    return _write(core, core.nonce)
 
 
 def taken(core: Instance, nonce: str, offset: int) -> None:
     if nonce != core.nonce or core.attempt is not None:
         return
     core.attempt, core.hellos_failed = offset, 0
+    core.answer_due = core.now + core.config.start_timeout
     if core.foreign_attempt > offset:
         core.superseded_by(core.foreign_attempt)
 
 
-def overdue(core: Instance, waited_s: float) -> None:
+def ask_if_overdue(core: Instance) -> None:
+    """Time in which the broker is away does not count."""
+    if core.phase is Phase.WAITING and core.now >= core.answer_due:
+        core.answer_due = math.inf
+        core.emit(do.AskBroker())
+
+
+def broker_asked(core: Instance, reachable: bool) -> None:
     if core.phase is not Phase.WAITING:
+        return
+    if not reachable:
+        core.answer_due = core.now + core.config.start_timeout
         return
     core.leave(
         Departure.NO_START,
-        f"{core.who()}: no coordinator answered Hello {core.nonce} within {waited_s:g} s; is the job's coordinator"
-        " running, on the same broker, under the same prefix and job name, and of this release or a newer one?",
+        f"{core.who()}: no coordinator answered Hello {core.nonce} within {core.config.start_timeout:g} s; is the"
+        " job's coordinator running, on the same broker, under the same prefix and job name, and of this release or a"
+        " newer one?",
     )
 
 

@@ -37,10 +37,15 @@ class HelloTaken:
 
 
 @dataclass(frozen=True, slots=True)
-class StartOverdue:
-    """Nobody has answered the Hello for that many seconds, in which the broker could be reached."""
+class Tick:
+    """Time has passed; the deadline that the core named may be due."""
 
-    waited_s: float
+
+@dataclass(frozen=True, slots=True)
+class BrokerAsked:
+    """Whether the broker can be reached. Ends AskBroker."""
+
+    reachable: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +97,6 @@ class DataLost:
     events_end: int
     """Where the events partition ends; asked for when this was found."""
     cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class AlignmentOverdue:
-    """The alignment of this checkpoint has waited for longer than ``aligned_timeout``."""
-
-    checkpoint_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,14 +217,14 @@ Input = (
     InstanceStarted
     | PositionNoted
     | HelloTaken
-    | StartOverdue
+    | Tick
+    | BrokerAsked
     | RecordRead
     | RecordUnreadable
     | PositionLost
     | DataRead
     | DataUnreadable
     | DataLost
-    | AlignmentOverdue
     | TurnEnded
     | HeartbeatDue
     | HeartbeatSettled

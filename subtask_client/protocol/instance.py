@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 
@@ -29,11 +30,15 @@ class Instance:
 
     def __init__(self, config: CoreConfig) -> None:
         self.config = config
+        self.now = 0.0
+        """Monotonic second of the input being handled."""
         self.phase = Phase.NEW
         self.running: Running | None = None
         """Set exactly in the phases running and finished."""
         self.nonce: str | None = None
         """Of the last Hello; set from the first Hello on."""
+        self.answer_due = math.inf
+        """Monotonic second up to which its Hello waits for an answer; infinity where none waits."""
         self.attempt: int | None = None
         """Offset of the last Hello; None while that is unknown."""
         self.previous = NO_ATTEMPT

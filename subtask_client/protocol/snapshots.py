@@ -146,6 +146,8 @@ class Alignment:
 
     id: int
     savepoint: bool
+    ends_at: float
+    """Monotonic second at which it turns unaligned; infinity: never."""
     delivered: set[Who] = field(default_factory=set)
     """Blocked; never all channels at once."""
     event_position: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ from penstock.subtask_client.protocol.config import CoreConfig
 from penstock.subtask_client.protocol.core import SubtaskCore
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.invariants import check_invariants
-from penstock.subtask_client.protocol.phases import Phase
 from penstock.transport.memory import MemoryReader
 from penstock.transport.ports import LogRecord
 
@@ -64,6 +64,8 @@ class SubtaskProcess:
                 senders=tuple(settings.graph.channels_into(subtask)),
                 receivers=tuple(settings.graph.channels_out_of(subtask)),
                 unaligned=settings.checkpoint.unaligned,
+                aligned_timeout=math.inf if (timeout := world.config.aligned_timeout) is None else timeout,
+                start_timeout=START_TIMEOUT_S,
                 layout=settings.parallelism,
             )
         )
@@ -117,7 +119,7 @@ class SubtaskProcess:
         self.world.trace(self, "<-", event)
         if self.core.attempt is not None:
             self.newest_attempt = self.core.attempt
-        effects = self.core.handle(event)
+        effects = self.core.handle(event, self.world.now)
         check_invariants(self.core)
         for effect in effects:
             self._perform(effect)
@@ -128,6 +130,8 @@ class SubtaskProcess:
         world.trace(self, "->", effect)
         assert self.call is None or isinstance(effect, do.WriteHeartbeat), f"{effect} during {self.call}"
         match effect:
+            case do.AskBroker():
+                self.inbox.append(on.BrokerAsked(not self.away))
             case do.Write(record=record):
                 self._write(record)
             case do.WriteHeartbeat(record=record, periodic=periodic):
@@ -184,7 +188,7 @@ class SubtaskProcess:
             self.inbox.append(on.HelloTaken(nonce, offset))
 
     def _beat_settled(self, _: int | None, __: Exception | None) -> None:
-        self.core.handle(on.HeartbeatSettled())
+        self.core.handle(on.HeartbeatSettled(), self.world.now)
 
     # ---- steps
 
@@ -360,7 +364,7 @@ class SubtaskProcess:
     def beat(self, periodic: bool) -> None:
         if periodic:
             self.beat_at = self.world.now + HEARTBEAT_S
-        for effect in self.core.handle(on.HeartbeatDue(periodic, "simulated", 0, self.done)):
+        for effect in self.core.handle(on.HeartbeatDue(periodic, "simulated", 0, self.done), self.world.now):
             assert isinstance(effect, do.WriteHeartbeat)
             self._perform(effect)
 
@@ -482,10 +486,10 @@ class SubtaskProcess:
             partition = self.world.data_partition(upstream, self.subtask)
             if data.fetched or (there and self.world.more(data.reader, partition)):  # type: ignore[arg-type]
                 acts.append((5.0, self.read_data, upstream))
-        if self.core.aligning is not None and self.world.config.aligned_timeout is not None:
-            acts.append((0.3, lambda: self.feed(on.AlignmentOverdue(self.core.aligning or 0))))
-        if self.core.phase is Phase.WAITING and self.world.now >= self._patience_ends():
-            acts.append((1.0, lambda: self.feed(on.StartOverdue(START_TIMEOUT_S))))
+        if (due := self.core.deadline()) is not None and self.world.now >= due:
+            acts.append((1.0, self.feed, on.Tick()))
+        elif self.core.aligning is not None and self.world.config.aligned_timeout is not None:
+            acts.append((0.1, self.feed, on.Tick()))  # one that nobody asked for
         if self.core.hello_failed or (
             running is not None
             and (
@@ -503,10 +507,6 @@ class SubtaskProcess:
     def _hangs(self) -> bool:
         """For good only in user code: whatever else may be stuck has timeouts of its own."""
         return self.stuck and not (self.world.config.hangs and isinstance(self.call, do.NotePosition))
-
-    def _patience_ends(self) -> float:
-        """Time in which the broker cannot be reached does not count."""
-        return max(self.hello_at, self.world.away_until, self.cut_off_until) + START_TIMEOUT_S
 
     def _faults(self) -> list[Action]:
         world = self.world

@@ -98,6 +98,8 @@ class Upstream:
 
 EVENTS = "events"
 """What :attr:`CoreDriver.slow` calls the events partition."""
+OVERDUE_S = 5.0
+"""An alignment that has waited for so long turns unaligned."""
 
 
 def subtasks(names: str) -> tuple[SubtaskId, ...]:
@@ -111,6 +113,7 @@ class CoreDriver:
 
     def __init__(self, senders: str = "", receivers: str = "", **config: Any) -> None:
         config["senders"], config["receivers"] = subtasks(senders), subtasks(receivers)
+        config.setdefault("aligned_timeout", OVERDUE_S)
         self.core = SubtaskCore(CoreConfig(job="job", subtask=SubtaskId("reader", 0), run="run-1", **config))
         self.log: list[Any] = []
         """The events partition; an ``Exception`` in it is an unreadable record."""
@@ -134,12 +137,20 @@ class CoreDriver:
         """By checkpoint: the events and records that its snapshot contains."""
         self.check: Callable[[SubtaskCore], None] = check_invariants
         self.hellos = 0
+        self.now = 100.0
+        """Monotonic second; moved by :meth:`pass_time`."""
+        self.reachable = True
+        """Whether the broker is."""
+
+    def pass_time(self, seconds: float) -> list[do.Effect]:
+        self.now += seconds
+        return self.feed(on.Tick())
 
     def feed(self, event: on.Input) -> list[do.Effect]:
         mark = len(self.effects)
         pending: on.Input | None = event
         while pending is not None:
-            effects = self.core.handle(pending)
+            effects = self.core.handle(pending, self.now)
             self.check(self.core)
             self.effects += effects
             pending = None
@@ -152,6 +163,8 @@ class CoreDriver:
         if type(effect) in self.user:
             return self.user[type(effect)](effect)
         match effect:
+            case do.AskBroker():
+                return on.BrokerAsked(self.reachable)
             case do.NotePosition():
                 self.hellos += 1
                 return on.PositionNoted(len(self.log), f"nonce-{self.hellos}")

@@ -174,8 +174,8 @@ def test_heartbeats_say_so_while_the_events_partition_is_blocked_and_only_then(t
     """Section 6: the event-ack timeout stands still meanwhile."""
 
     def aligning():
-        (beat,) = two.core.handle(on.HeartbeatDue(True, "step", 0))
-        two.core.handle(on.HeartbeatSettled())
+        (beat,) = two.core.handle(on.HeartbeatDue(True, "step", 0), two.now)
+        two.core.handle(on.HeartbeatSettled(), two.now)
         return beat.record.aligning
 
     two.receive("up", a.barrier(1))

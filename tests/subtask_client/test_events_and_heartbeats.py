@@ -135,7 +135,7 @@ def test_while_events_are_handled_a_heartbeat_counts_exactly_those_that_returned
     def handle(call):
         for done in (0, 1, 1, 2):
             mark = len(d.effects)
-            d.effects += d.core.handle(on.HeartbeatDue(False, "handling", 0, events_done=done))
+            d.effects += d.core.handle(on.HeartbeatDue(False, "handling", 0, events_done=done), d.now)
             seen.append([b.record.handled_through for b in d.effects[mark:]])
         return on.EventsHandled()
 

@@ -249,17 +249,30 @@ def test_a_start_answering_an_earlier_hello_of_its_own_is_no_answer(d, wire):
 
 
 def test_hello_that_nobody_answers_makes_it_leave_without_another_hello(d):
-    """Section 5: the deadline is the runtime's to measure."""
     d.hello()
-    d.fresh().feed(on.StartOverdue(120.0))
+    assert d.core.deadline() == d.now + 120.0
+    assert d.pass_time(119.9) == []
+    d.fresh().pass_time(0.1)
     assert d.of(do.Leave)[0].departure is Departure.NO_START
     assert "120 s" in d.of(do.Leave)[0].reason
-    assert d.names() == ["Leave"]
+    assert d.names() == ["AskBroker", "Leave"]
+
+
+def test_time_in_which_the_broker_is_away_is_no_time_to_answer_in(d):
+    d.hello()
+    d.reachable = False
+    d.fresh().pass_time(120.0)
+    assert d.names() == ["AskBroker"] and d.core.phase is Phase.WAITING
+    d.reachable = True
+    assert d.pass_time(119.9) == []
+    d.pass_time(0.1)
+    assert d.of(do.Leave)[0].departure is Departure.NO_START
 
 
 def test_an_overdue_start_that_came_after_all_is_not_overdue(d):
     d.started()
-    assert d.feed(on.StartOverdue(120.0)) == []
+    assert d.core.deadline() is None
+    assert d.pass_time(1e6) == []
 
 
 def test_nothing_is_written_between_hello_and_start(d, wire):

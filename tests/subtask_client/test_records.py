@@ -14,6 +14,8 @@ from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.phases import Phase
 
+from .conftest import OVERDUE_S
+
 A, B = "up/0", "up/1"
 
 
@@ -404,7 +406,7 @@ def test_in_any_order_a_restore_handles_each_record_once_that_the_state_does_not
             else:
                 d.receive(c.partition("/")[0], record)
             if unaligned is None and chance.random() < 0.1:
-                d.feed(on.AlignmentOverdue(n))
+                d.pass_time(OVERDUE_S)
         d.catch_up()
         assert d.ack().checkpoint_id == n
         wanted = {(c, b"%d" % i) for c, count in counts.items() for i in range(1, count + 1)}

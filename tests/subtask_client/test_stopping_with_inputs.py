@@ -9,6 +9,8 @@ from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.effects import Departure
 from penstock.subtask_client.protocol.phases import Phase
 
+from .conftest import OVERDUE_S
+
 A, SIDE = "up/0", "side/0"
 
 
@@ -111,7 +113,7 @@ def test_events_behind_an_aborted_stop_belong_to_the_newer_checkpoint(two, wire,
         two.receive("up", a.barrier(2))
         two.append(wire.marker(1, 0, stop=True))
     two.append(wire.frame(0, b"e1"))
-    two.feed(on.AlignmentOverdue(2))
+    two.pass_time(OVERDUE_S)
     two.append(wire.aborted(1), wire.marker(2, 1))
     two.receive("up", b.barrier(2))
     ack = two.ack()

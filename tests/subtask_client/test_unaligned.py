@@ -13,6 +13,8 @@ from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
 from penstock.subtask_client.protocol.phases import Phase
 
+from .conftest import OVERDUE_S
+
 A, B = "up/0", "up/1"
 
 
@@ -205,7 +207,7 @@ def test_an_overdue_alignment_turns_unaligned(two, wire, a, b):
     two.append(wire.frame(0, b"e1"), wire.marker(1, 1), wire.frame(1, b"e2"))
     two.receive("up", a.frame(b"a1"), a.barrier(1), a.frame(b"a2"), b.frame(b"b1"))
     assert not two.snapshots
-    two.feed(on.AlignmentOverdue(1))
+    two.pass_time(OVERDUE_S)
     two.catch_up()
     assert two.in_state[1] == {b"e1", b"a1", b"b1"}
     assert (two.records, two.handled) == ([b"a1", b"b1", b"a2"], [b"e1", b"e2"])
@@ -222,7 +224,7 @@ def test_an_overdue_alignment_turns_unaligned(two, wire, a, b):
 def test_an_overdue_alignment_whose_marker_is_missing_takes_events_up_to_it_as_a_range(two, wire, a, b):
     two.append(wire.frame(0, b"e1"))
     two.receive("up", a.barrier(1), b.barrier(1), b.frame(b"b1"))
-    two.feed(on.AlignmentOverdue(1))
+    two.pass_time(OVERDUE_S)
     two.catch_up()
     assert two.in_state[1] == {b"e1"}
     two.append(wire.frame(1, b"e2"), wire.marker(1, 2))
@@ -234,34 +236,39 @@ def test_an_overdue_alignment_whose_marker_is_missing_takes_events_up_to_it_as_a
 def test_an_overdue_alignment_unpauses_what_was_blocked(three, wire, a, b, side):
     three.receive("up", a.barrier(1), b.barrier(1), a.frame(b"a1"))
     assert three.data_at["up"] is None
-    three.feed(on.AlignmentOverdue(1))
+    three.pass_time(OVERDUE_S)
     three.catch_up()
     assert three.records == [b"a1"]
 
 
-@pytest.mark.parametrize("late", ["snapshot taken", "aborted", "another id", "none yet", "after a reset"])
-def test_an_overdue_that_comes_late_is_ignored(two, wire, a, b, late):
-    overdue = 1
+@pytest.mark.parametrize("late", ["snapshot taken", "aborted", "after a reset"])
+def test_an_alignment_that_is_over_is_not_overdue(two, wire, a, b, late):
     two.append(wire.marker(1, 0))
+    assert two.core.deadline() == two.now + OVERDUE_S
     match late:
         case "snapshot taken":
             two.receive("up", a.barrier(1), b.barrier(1))
         case "aborted":
             two.append(wire.aborted(1))
-        case "another id":
-            overdue = 2
-        case "none yet":
-            two.append(wire.aborted(1))
-            overdue = 2
         case "after a reset":
             two.append(wire.reset())
     taken = two.snapshots
-    assert two.feed(on.AlignmentOverdue(overdue)) == []
-    assert two.snapshots == taken
-    assert two.core.aligning == (1 if late == "another id" else None)
+    assert two.pass_time(OVERDUE_S) == []
+    assert two.snapshots == taken and two.core.aligning is None
+
+
+def test_each_alignment_has_its_own_time(two, wire):
+    two.append(wire.marker(1, 0))
+    assert two.pass_time(OVERDUE_S - 1) == []
+    two.append(wire.aborted(1), wire.marker(2, 0))
+    assert two.pass_time(1) == []
+    assert two.core.aligning == 2
+    two.pass_time(OVERDUE_S - 1)
+    assert two.core.aligning is None and two.snapshots == [2]
 
 
 def test_a_savepoint_is_never_overdue(two, wire, a, b):
     two.receive("up", a.barrier(1, savepoint=True))
-    assert two.feed(on.AlignmentOverdue(1)) == []
+    assert two.core.deadline() is None
+    assert two.pass_time(OVERDUE_S) == []
     assert two.core.aligning == 1
