@@ -7,6 +7,8 @@ not installed travel by value, with the functions and classes that they refer to
 from __future__ import annotations
 
 import contextlib
+import copyreg
+import dataclasses
 import logging
 import site
 import sys
@@ -30,6 +32,8 @@ _PACKAGE = __name__.partition(".")[0]
 _registering = threading.Lock()
 _cloudpickle: Any = pyspark.cloudpickle
 """Spark's own copy, which is untyped."""
+copyreg.pickle(type(dataclasses.MISSING), lambda _: "MISSING")
+# By name: a dataclass that travels by value would else have fields whose missing defaults are defaults.
 
 
 def pickled_operators(job: Job, shipped: Iterable[Path] = ()) -> dict[str, bytes]:

@@ -54,8 +54,8 @@ job = penstock.Job(
     heartbeat_timeout=10.0,
 )
 sources: dict[str, Any] = {
-    "by_topic": {"source": f"topic:{NAME}", "kafka": {"bootstrap.servers": BROKER}},
-    "by_file": {"source": str(FOLDER / "rules.json")},
+    "by-topic": {"source": f"topic:{NAME}", "kafka": {"bootstrap.servers": BROKER}},
+    "by-file": {"source": str(FOLDER / "rules.json")},
 }
 for operator, source in sources.items():
     rules = penstock.Rules(Rule, **source, initial=[Rule("first", 1.0)], interval=0.1)

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -22,7 +23,7 @@ import pytest
 from confluent_kafka import Producer
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.topics import TopicNames
+from penstock.schemas.topics import DEFAULT_PREFIX, TopicNames
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import LogRecord, Partition
 from tests.rounds import rounds
@@ -34,7 +35,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 PROGRAM = Path(__file__).with_name("job_on_spark.py")
 PENSTOCK = Path(sys.executable).with_name("penstock")
-OPERATORS, PARALLELISM = ("by_topic", "by_file"), 2
+OPERATORS, PARALLELISM = ("by-topic", "by-file"), 2
 PATIENCE_S = 120.0
 CHANGES = ("by_topic", "by_topic", "by_file", "by_file", "by_command", "by_command", "back")
 KILLS = ("kill_worker", "kill_worker", "kill_coordinator", "kill_coordinator", "kill_driver")
@@ -69,7 +70,7 @@ class OnSpark:
     def _follow(self) -> None:
         """Read the checkpoint log as it grows: the coordinator deletes from it."""
         with closing(KafkaTransport(self.broker)) as transport:
-            log = Partition(TopicNames(self.job).checkpoints, 0)
+            log = Partition(TopicNames(DEFAULT_PREFIX, self.job).checkpoints, 0)
             with closing(transport.reader({log: 0})) as reader:
                 while not self._ends.is_set():
                     self.records += reader.poll(0.2)
@@ -97,7 +98,7 @@ class OnSpark:
             self._ends.wait(0.1)
 
     def wait_until_it_runs(self) -> None:
-        topics = TopicNames(self.job)
+        topics = TopicNames(DEFAULT_PREFIX, self.job)
         with closing(KafkaTransport(self.broker)) as transport:
             self.wait_for(lambda: topics.checkpoints in transport.list_topics(topics.root), "the job's topics")
         self._watch.start()
@@ -147,9 +148,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 @pytest.fixture
-def on_spark(kafka_broker: EmbeddedBroker, tmp_path: Path, job_name: str) -> Iterator[OnSpark]:
-    Topics(kafka_broker.bootstrap).create(name=job_name)
-    job = OnSpark(kafka_broker.bootstrap, job_name, tmp_path)
+def on_spark(kafka_broker: EmbeddedBroker, tmp_path: Path) -> Iterator[OnSpark]:
+    name = Topics(kafka_broker.bootstrap).create(name=f"rules-{uuid.uuid4().hex[:12]}")
+    job = OnSpark(kafka_broker.bootstrap, name, tmp_path)
     try:
         job.wait_until_it_runs()
         yield job
@@ -206,11 +207,11 @@ def test_every_checkpoint_has_one_version_whatever_is_killed(round_: int, on_spa
     for step in weather.steps():
         weather.take(step)
     on_spark.wait_for_checkpoint()
-    for operator in OPERATORS:  # the last word of each source counts
-        on_spark.wait_for_rules(operator, getattr(on_spark, operator)())
-    answer = on_spark.ask("by_file", {"set": [rule("by request")]})
+    for operator, change in zip(OPERATORS, (on_spark.by_topic, on_spark.by_file), strict=True):
+        on_spark.wait_for_rules(operator, change())  # the last word of each source counts
+    answer = on_spark.ask("by-file", {"set": [rule("by request")]})
     assert answer is not None and answer["changed"]
-    on_spark.wait_for_rules("by_file", ["by request"])
+    on_spark.wait_for_rules("by-file", ["by request"])
     for operator in OPERATORS:
         found = have_one_version(on_spark.completed(operator), PARALLELISM)
         print(f"round {round_}: {operator}: {len(found)} checkpoints, {len({c.version for c in found})} versions")

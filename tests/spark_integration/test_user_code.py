@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -49,3 +51,26 @@ def test_code_that_can_only_travel_by_name_is_said_to_need_the_module_on_the_wor
     assert pickled_operators(job)["works"]
     (warning,) = caplog.messages
     assert "'works'" in warning and "--py-files" in warning and "cannot pickle" in warning
+
+
+def test_a_dataclass_that_travels_by_value_keeps_which_of_its_fields_have_no_default() -> None:
+    """Else pydantic cannot check it in a worker."""
+
+    @dataclasses.dataclass
+    class Rule:
+        name: str
+        factor: float = 1.0
+
+    class Works(Subtask):
+        fields = dataclasses.fields(Rule)
+
+    job = Job("travels")
+    job.operator("works", subtask=Works, parallelism=1)
+    worker = (
+        "import dataclasses, pickle, sys; fields = pickle.load(sys.stdin.buffer).subtask.fields;"
+        "print([(f.default is dataclasses.MISSING, f.default_factory is dataclasses.MISSING) for f in fields])"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", worker], input=pickled_operators(job)["works"], capture_output=True, check=True
+    )
+    assert told.stdout.decode().strip() == "[(True, True), (False, True)]"
