@@ -53,7 +53,7 @@ def test_code_that_can_only_travel_by_name_is_said_to_need_the_module_on_the_wor
     assert "'works'" in warning and "--py-files" in warning and "cannot pickle" in warning
 
 
-def test_a_dataclass_that_travels_by_value_keeps_which_of_its_fields_have_no_default() -> None:
+def test_a_dataclass_that_travels_by_value_keeps_which_of_its_fields_have_no_default(tmp_path: Path) -> None:
     """Else pydantic cannot check it in a worker."""
 
     @dataclasses.dataclass
@@ -67,10 +67,14 @@ def test_a_dataclass_that_travels_by_value_keeps_which_of_its_fields_have_no_def
     job = Job("travels")
     job.operator("works", subtask=Works, parallelism=1)
     worker = (
-        "import dataclasses, pickle, sys; fields = pickle.load(sys.stdin.buffer).subtask.fields;"
+        "import dataclasses, pickle, sys; fields = pickle.load(sys.stdin.buffer).factory.fields;"
         "print([(f.default is dataclasses.MISSING, f.default_factory is dataclasses.MISSING) for f in fields])"
     )
     told = subprocess.run(
-        [sys.executable, "-c", worker], input=pickled_operators(job)["works"], capture_output=True, check=True
+        [sys.executable, "-c", worker],
+        input=pickled_operators(job)["works"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
     )
     assert told.stdout.decode().strip() == "[(True, True), (False, True)]"
