@@ -87,7 +87,7 @@ class RulesCoordinator(OperatorCoordinator):
         if state is not None:
             self._versions.restore(state["versions"])
             source = self._settings.source
-            self._position = state["position"] if source is not None and state["source"] == source.url else None
+            self._position = state["position"] if source is not None and state["source"] == source.shown else None
             assert self._versions.current is not None, "a cut before the first version"
             self._durable = self._versions.current.number
         elif self._source is None:
@@ -266,7 +266,7 @@ class RulesCoordinator(OperatorCoordinator):
             source = self._settings.source
             state = {
                 "versions": self._versions.to_plain(),
-                "source": None if source is None else source.url,
+                "source": None if source is None else source.shown,
                 "position": self._position,
             }
             result.complete(CoordinatorState(state))
@@ -296,17 +296,11 @@ class RulesCoordinator(OperatorCoordinator):
         assert self._settings.source is not None
         if error is not None:
             self.context.metrics.increment("rules_source_failures")
-            trouble = f"{type(error).__name__}: {error}"
-            if trouble != self._trouble:
-                _log.warning(
-                    "%s: the rules in %s cannot be read, and are tried again every %g s: %s",
-                    self._who, self._settings.source.shown, self._settings.interval_s, trouble,
-                )  # fmt: skip
-            self._trouble = trouble
-            self._show()
+            self._in_trouble(f"{type(error).__name__}: {error}")
+            self._send()  # what was found before, if there was more to read
             return
         looked, checked = result
-        self._trouble = ""
+        self._in_trouble(looked.trouble)
         self._position = looked.position
         for found in checked:
             if found.rules is None:
@@ -323,6 +317,16 @@ class RulesCoordinator(OperatorCoordinator):
                 self._has_warned = True
                 self._warn_of_waiting()
         self._send()
+
+    def _in_trouble(self, trouble: str) -> None:
+        """Keep why there is nothing to read, or that there no longer is such a reason."""
+        assert self._settings.source is not None
+        if trouble and trouble != self._trouble:
+            _log.warning(
+                "%s: the rules in %s cannot be read, and are tried again every %g s: %s",
+                self._who, self._settings.source.shown, self._settings.interval_s, trouble,
+            )  # fmt: skip
+        self._trouble = trouble
 
     # ---- telling
 

@@ -24,7 +24,7 @@ class FileSource:
             with files.open(path, "rb") as file:
                 content = file.read(self._bytes_max + 1)
         except FileNotFoundError:
-            return Look(position)
+            return Look(position, trouble=f"there is no file {self._shown}")
         digest = hashlib.sha256(content).hexdigest()
         if digest == position:
             return Look(position)

@@ -26,6 +26,8 @@ class Look:
     """In order."""
     is_caught_up: bool = True
     """Whether there was no more to read."""
+    trouble: str = ""
+    """Why there is nothing to read, where that is not an error: the file is not there."""
 
 
 class Source(Protocol):

@@ -31,6 +31,8 @@ class SourceSettings:
             from .file_source import require_file_system
 
             require_file_system(self.url, self.shown)
+        elif not self.topic:
+            raise ConfigurationError("the source of rules names no topic: use 'topic:NAME'")
         elif not self.kafka.get("bootstrap.servers"):
             raise ConfigurationError(
                 f"the source {self.url!r} needs its broker: Rules(..., kafka={{'bootstrap.servers': 'host:port'}})"
