@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -107,3 +109,51 @@ def test_every_checkpoint_has_one_version_whoever_dies(round_: int, offset: int)
         for each in found:  # aligned: what the reader had emitted has been scored, each record once
             scored = sum(sum(state["counts"].values()) for state in each.subtasks.values())
             assert scored == each.others["reader"], f"seed {seed}"
+
+
+class ByFile(Weather):
+    """The same, but that rules change in a file too; a broken file is mended by the next change."""
+
+    def __init__(self, seed: int, running: LocalJob, parallelism: int, file: Path) -> None:
+        super().__init__(seed, running, parallelism)
+        self.file = file
+
+    def change(self) -> None:
+        if self.random.random() < 0.3:
+            super().change()
+        else:
+            self.write()
+
+    def write(self) -> None:
+        self.sets += 1
+        new = self.file.with_suffix(".new")
+        new.write_text(json.dumps([rule(f"set {self.sets}"), rule("always")]))
+        new.rename(self.file)
+
+    def refuse(self) -> None:
+        harm = self.random.choice(["unlink", "break"])
+        if harm == "unlink":
+            self.file.unlink(missing_ok=True)
+        else:
+            self.file.write_text(self.random.choice(["", "[", '[{"name": 3}]']))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("round_", rounds())
+@pytest.mark.parametrize("offset", range(SEEDS))
+def test_every_checkpoint_has_one_version_where_a_file_has_the_rules(round_: int, offset: int, tmp_path: Path) -> None:
+    seed, broken = round_ * SEEDS + offset, list[str]()
+    file, parallelism = tmp_path / "rules.json", random.Random(seed).choice([1, 2, 3])
+    rules = penstock.Rules(Rule, source=str(file), initial=[Rule("first", 1.0)], interval=0.01)
+    policy = random.Random(seed).choice(["replay", "reset", "global"])
+    with LocalJob(polling_job(rules, parallelism, functools.partial(Polling, broken), on_failover=policy)) as running:
+        weather = ByFile(seed, running, parallelism, file)
+        for _ in range(STEPS):
+            weather.step()
+        weather.write()
+        last = [f"set {weather.sets}", "always"]
+        running.wait_for(lambda _: [r["name"] for r in ask(running, {"show": True})["rules"] or []] == last, PATIENCE_S)
+        one_more_checkpoint(running, 2)
+        running.check()
+    assert require_one_version(running, parallelism)[-1].names == last, f"seed {seed}"
+    assert broken == []
