@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from ..errors import ConfigurationError
 from .table_committer import TableCommitter
 from .table_format import MIB, Connection, Layout, require_pyarrow
-from .table_writer import TableWriter
+from .table_writer import DataFrameWriter, TableWriter
 
 
 @dataclass
@@ -45,17 +45,18 @@ class Table(ABC):
     def layout(self) -> Layout:
         """Return how data files are written."""
 
-    def sink(self, encode: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    def sink(self, encode: Callable[[Any], Any] | None = None, *, dataframe: bool = False) -> dict[str, Any]:
         """Return keyword arguments for :meth:`penstock.Job.operator`: a sink that commits each checkpoint once.
 
         ``encode(record)``, where given, returns what the table holds for a record: a dict, or a pyarrow RecordBatch or
-        Table of many rows.
+        Table of many rows. ``dataframe``: the operator takes a DataFrame's rows (``inputs=`` of
+        ``spark_integration.run``), as RecordBatches, and no other operator's records.
         """
         if encode is not None and not callable(encode):
             raise ConfigurationError(f"encode of a sink for {self.name} must be a function of a record, not {encode!r}")
         return {
             "coordinator": functools.partial(TableCommitter, self),
-            "subtask": functools.partial(TableWriter, self, encode),
+            "subtask": functools.partial(DataFrameWriter if dataframe else TableWriter, self, encode),
             "codec": "json",
             "state_codec": "json",
             "on_failover": "replay",

@@ -51,9 +51,6 @@ class TableWriter(Subtask):
     def process(self, record: Any, input: str) -> None:
         self.write(record if self._encode is None else self._encode(record))
 
-    def process_rows(self, batch: Any) -> None:
-        self.write(batch if self._encode is None else self._encode(batch))
-
     def snapshot_state(self, checkpoint_id: int) -> Any:
         assert self._rows is not None and self._files is not None, "call super().open(context) first"
         self._rows.flush()
@@ -62,3 +59,10 @@ class TableWriter(Subtask):
     def close(self) -> None:
         if self._files is not None:
             self._files.abort()
+
+
+class DataFrameWriter(TableWriter):
+    """Writes the rows of a DataFrame that the operator is given."""
+
+    def process_rows(self, batch: Any) -> None:
+        self.write(batch if self._encode is None else self._encode(batch))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from penstock.schemas.user_codec import JsonCodec
 from penstock.subtask_client.api import Context, FencingToken
-from penstock.tables import Table, TableWriter
+from penstock.tables import Table
 
 
 class Driven:
@@ -15,7 +15,7 @@ class Driven:
 
     def __init__(self, table: Table, encode: Any = None) -> None:
         self.table, self.events = table, list[Any]()
-        self.writer = TableWriter(table, encode)
+        self.writer = table.sink(encode, dataframe=True)["subtask"]()
         codec = JsonCodec()
         context = SimpleNamespace(
             job="rows", operator="out", subtask=1, fencing_token=FencingToken(2, 17),
