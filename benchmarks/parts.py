@@ -43,6 +43,7 @@ PARTS = {
     "recovery-on-spark": Part("recovery_on_spark", 240),
     "splits": Part("splits", 600),
     "streaming": Part("streaming", 600),
+    "kafka-source": Part("kafka_source", 600),
 }
 """In the order in which they run and are told."""
 

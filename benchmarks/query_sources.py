@@ -96,16 +96,19 @@ class KafkaTopic:
         self._producer.produce(self.topic, value, partition=partition)
         self._producer.poll(0)
 
+    def send_when_there_is_room(self, value: bytes, partition: int) -> None:
+        while True:
+            try:
+                self._producer.produce(self.topic, value, partition=partition)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
     def fill(self, records: int, value: bytes) -> None:
         """As many records in each partition."""
         for number in range(records):
             for partition in range(self.partitions):
-                while True:
-                    try:
-                        self._producer.produce(self.topic, value, partition=partition)
-                        break
-                    except BufferError:
-                        self._producer.poll(0.1)
+                self.send_when_there_is_room(value, partition)
             if number % 1000 == 0:
                 self._producer.poll(0)
         self.flush()

@@ -21,7 +21,7 @@ READY_S = 120.0
 
 @contextmanager
 def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], object]]) -> Iterator[CoordinatorService]:
-    """The job's coordinators run here, over plain Kafka; in the end the job is stopped.
+    """The job's coordinators run here, over plain Kafka; in the end the job is stopped, unless it has ended by itself.
 
     Each target runs in a process of its own, given the run's id, as long as that. What it holds travels to its process,
     so it holds a job without coordinators.
@@ -41,7 +41,8 @@ def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], obje
         for process in processes:
             process.start()
         yield service
-        client.stop(timeout_s=60)
+        if not service.done():
+            client.stop(timeout_s=60)
     finally:
         service.leave()
         for process in processes:
