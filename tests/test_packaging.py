@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS: dict[str, str] = dict(PYPROJECT["tool"]["setuptools"]["package-dir"])
-DATA = {".avsc", ".css", ".html", ".jars", ".js", ".properties", ".xml"}
+DATA = {".avsc", ".css", ".html", ".jars", ".js", ".properties", ".txt", ".xml"}
 
 
 class Built(NamedTuple):

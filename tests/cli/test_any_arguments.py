@@ -30,8 +30,8 @@ from tests.rounds import rounds
 
 pytestmark = [pytest.mark.soak, pytest.mark.parametrize("round_", rounds())]
 
-LEFT_ALONE = {"demo", "run", "coordinator", "dashboard", "broker", "doctor", "fork"}
-"""They start something, look at a real broker, or make another job: other tests give them wrong arguments."""
+LEFT_ALONE = {"demo", "run", "coordinator", "dashboard", "broker", "doctor", "fork", "new"}
+"""They start something, look at a real broker, or make another job or files: other tests give them wrong arguments."""
 LEFT_OUT = {"--watch", "--follow", "--yes"}
 """Options by which a command goes on until it is interrupted, or deletes the job that the others are about."""
 TEXTS = [
