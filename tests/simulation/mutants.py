@@ -227,6 +227,7 @@ MUTANTS: dict[str, Mutant] = {
         "section 7.10: what is withheld for checkpoints under way is handed over before the coordinators drain",
         Skip(),
         "eager-end-global",
+        begin=100,
     ),
     "restored-and-not-notified": Mutant(
         "section 8: a restore notifies the coordinators of the checkpoint, once they have all that belongs to it",
@@ -654,8 +655,8 @@ MUTANTS: dict[str, Mutant] = {
     "hello-of-an-older-run-unanswered": Mutant(
         "section 4: also one of an older run, which may never have heard of the newer one",
         Put("hello.run == finished.run"),
-        "untold-stops-reset",
-        begin=1000,
+        "untold-stops-global",
+        begin=200,
     ),
     # ---- another parallelism (section 5)
     "events-of-the-gone-dropped": Mutant(
