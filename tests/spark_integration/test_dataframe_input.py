@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -199,22 +200,26 @@ def wait_at_gate(handle: JobHandle) -> dict[str, Any]:
 
 
 class Kept(Asker):
-    """Its reports outlive it."""
+    """Its reports outlive it. Completes no checkpoint while a test holds its state back."""
 
-    def __init__(self, into: dict[str, Any]) -> None:
+    def __init__(self, into: dict[str, Any], held: Callable[[], bool]) -> None:
         super().__init__()
-        self.into = into
+        self.into, self.held = into, held
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: Any) -> None:
+        if not self.held():
+            super().checkpoint_coordinator(checkpoint_id, result)
 
     def handle_event_from_operator(self, subtask: int, attempt: int, event: Any, context: Any) -> None:
         super().handle_event_from_operator(subtask, attempt, event, context)
         self.into[str(subtask)] = event
 
 
-def with_reports(job: Job) -> dict[str, Any]:
-    """What subtasks report last, also when the job has ended."""
+def with_reports(job: Job, held: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """What subtasks report last, also when the job has ended. No checkpoint completes while ``held`` is true."""
     into: dict[str, Any] = {}
     operator = job.operators["reader"]
-    object.__setattr__(operator, "coordinator", partial(Kept, into))
+    object.__setattr__(operator, "coordinator", partial(Kept, into, held))
     return into
 
 
@@ -260,10 +265,21 @@ def test_a_killed_worker_goes_on_where_the_checkpoint_stood(
 def test_a_subtask_that_raises_gets_its_rows_again_in_place_or_by_a_new_task(
     spark: SparkSession, kafka_broker: EmbeddedBroker, job_name: str, tmp_path: Path, kept: bool
 ) -> None:
+    """No checkpoint completes between the gate and the error: it would contain the rows before the error."""
     job = row_job(job_name, partial(RowCounter, tmp_path, raises_at=HALF + 300))
-    reports = with_reports(job)
+    at_gate, held = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        if not at_gate.is_set() or (tmp_path / "raised").exists():
+            return False
+        held.set()
+        return True
+
+    reports = with_reports(job, hold)
     handle = started(spark, kafka_broker, job, gated(spark, tmp_path), kept_bytes=1 << 26 if kept else 0)
     before = wait_at_gate(handle)
+    at_gate.set()
+    assert held.wait(DEADLINE_S)
     open_gates(tmp_path)
     assert handle.wait(DEADLINE_S).ending == "finished"
     check_exact(reports)

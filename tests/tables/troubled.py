@@ -58,6 +58,8 @@ class Held:
         self.reached, self.let_go = threading.Event(), threading.Event()
         self._lock = threading.Lock()
         self.commits = 0
+        self.checkpoint_id = -1
+        """Whose commit was held."""
 
     def __call__(self, append: Append, checkpoint_id: int) -> None:
         with self._lock:
@@ -65,6 +67,7 @@ class Held:
         if not first:
             append()
             return
+        self.checkpoint_id = checkpoint_id
         if self.point in ("after", "lost answer, done"):
             append()
         self.reached.set()
