@@ -19,12 +19,13 @@ from typing import assert_never
 
 from pyspark import SparkContext
 
+from ..checkpoint_log.history import History
 from ..client.job_client import JobClient
 from ..coordinator.service import CoordinatorService
 from ..schemas.acks import FailureHint
 from ..schemas.checkpoints import JobOutcome
 from ..schemas.codec import encode
-from ..schemas.errors import JobFailed, RunReplaced, TransportError
+from ..schemas.errors import JobError, JobFailed, RunReplaced, TransportError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.status import ENDED, Ending, JobStatus
@@ -43,7 +44,9 @@ TICK_S = 0.1
 DEATHS_MAX = 8
 """So often in a row may a subtask's task die without the subtask having run in between: Spark would go on for ever."""
 OTHER_SIDE_S = 15.0
-"""Seconds that the coordinator may take to know why all tasks have returned."""
+"""Seconds after which the job's log is asked why all tasks have returned, if the coordinator has not said so."""
+ANSWER_S = 5.0
+"""A broker that takes longer over a status has stalled."""
 CANCEL_S = 30.0
 LEAVE_S = 15.0
 _LIVING = ("running", "finished")
@@ -222,29 +225,70 @@ class Supervisor:
         return self._as_told_elsewhere()
 
     def _coordinator_follows(self, service: CoordinatorService) -> _Conclusion:
-        deadline = time.monotonic() + OTHER_SIDE_S
-        while time.monotonic() < deadline:
+        """Wait for the coordinator, as long as its last records take: it ends, is fenced or gives up by itself.
+
+        One that hangs in user code does none of these. A newer run in the log is evidence enough then.
+        """
+        look_at = time.monotonic() + OTHER_SIDE_S
+        while self._conclusion is None and not service.done():
             self._serve()
-            if service.done():
-                return self._of_coordinator(service)
-        return self._told_by_stranger()
+            if time.monotonic() >= look_at:
+                _log.warning("job=%s run=%s: all tasks have returned (%s), the coordinator has not ended yet",
+                             self.parts.settings.name, self.parts.run_id, self._reasons())  # fmt: skip
+                history = self._history()
+                if history is not None and (newer := self._newer_run(history)) is not None:
+                    return newer
+                look_at = time.monotonic() + OTHER_SIDE_S
+        return self._conclusion or self._of_coordinator(service)
 
     def _as_told_elsewhere(self) -> _Conclusion:
-        deadline = time.monotonic() + OTHER_SIDE_S
-        while time.monotonic() < deadline:
+        """Find in the status, or else in the log, why the tasks returned. Wait for a broker that does not answer."""
+        look_at = time.monotonic() + OTHER_SIDE_S
+        while self._conclusion is None:
+            asked_at = time.monotonic()
             status = self._status()
             if status is not None and status.run not in ("", self.parts.run_id):
                 return self._replaced(f"run {status.run} is at work")
-            if status is not None and status.state == JobOutcome.FAILED:
-                return self._failed_job(status.cause)
             if status is not None and status.state in ENDED:
-                return _Conclusion(None, JobOutcome(status.state), status.cause, Told.BY_OUR_COORDINATOR)
+                return self._ended_elsewhere(JobOutcome(status.state), status.cause)
+            if status is None or time.monotonic() > asked_at + ANSWER_S:
+                look_at = time.monotonic() + OTHER_SIDE_S  # its coordinator waited as well
+            elif asked_at >= look_at and (history := self._history()) is not None:
+                return self._by_the_log(history)
             self._serve()
-        return self._told_by_stranger()
+        return self._conclusion
 
-    def _told_by_stranger(self) -> _Conclusion:
-        reasons = sorted({told.reason for told in self.parts.spark_job.returns})
-        return self._replaced(f"all its tasks were stopped ({'; '.join(reasons)[:1000]})")
+    def _by_the_log(self, history: History) -> _Conclusion:
+        if (newer := self._newer_run(history)) is not None:
+            return newer
+        if history.finished is not None:
+            return self._ended_elsewhere(history.finished.outcome, history.finished.cause)
+        return self._failed_job(
+            f"all tasks of run {self.parts.run_id} were told to return ({self._reasons()}), but the job's log names"
+            f" neither an end of the job nor a newer run. Look at its coordinator (penstock status"
+            f" {self.parts.settings.name})"
+        )
+
+    def _ended_elsewhere(self, outcome: JobOutcome, cause: str) -> _Conclusion:
+        if outcome is JobOutcome.FAILED:
+            return self._failed_job(cause)
+        return _Conclusion(None, outcome, cause, Told.BY_OUR_COORDINATOR)
+
+    def _newer_run(self, history: History) -> _Conclusion | None:
+        claimed = history.run
+        if claimed is None or claimed.run == self.parts.run_id:
+            return None
+        return self._replaced(f"run {claimed.run} has been claimed")
+
+    def _history(self) -> History | None:
+        try:
+            return self.parts.client.history()
+        except (JobError, TransportError) as error:
+            _log.info("job=%s: its checkpoint log cannot be read: %s", self.parts.settings.name, error)
+            return None
+
+    def _reasons(self) -> str:
+        return "; ".join(sorted({told.reason for told in self.parts.spark_job.returns}))[:1000]
 
     # ---- tasks that die
 

@@ -41,7 +41,9 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
             *("broker", "spark_integration", "testing", "sources", "tables", "rules"),
         }
     ),
-    "spark_integration": frozenset({TOP, "schemas", "transport", "client", "coordinator", "subtask_client", "sinks"}),
+    "spark_integration": frozenset(
+        {TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client", "sinks"}
+    ),
     "dashboard": frozenset({"schemas", "client", "coordinator"}),
     "broker": frozenset(),
     "testing": frozenset(
