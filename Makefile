@@ -34,7 +34,7 @@ ifneq ($(shell cat $(MADE) 2>/dev/null && $(BIN)/python -c '' 2>/dev/null && ech
 .PHONY: $(MADE)
 endif
 
-.PHONY: help install demo test test-all lint bench soak images clean java
+.PHONY: help install demo test test-all lint docs bench soak images clean java
 
 help: ## list these targets
 	@echo "usage: make TARGET"
@@ -55,6 +55,10 @@ lint: $(DEV) ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+
+docs: $(DEV) ## build the website from docs/ into build/website; a warning is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file website/mkdocs.yml
+	@echo "build/website/index.html"
 
 bench: java $(DEV) ## measure, in some minutes: one table; options go into ARGS="..." (--help lists them)
 	@$(BIN)/python -m benchmarks $(ARGS)
