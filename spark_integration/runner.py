@@ -24,6 +24,7 @@ from ..transport.requirements import require
 from .dataframe_input import DataFrameInput, PreparedInputs, prepare
 from .handle import JobHandle
 from .session_checks import check_session, classic_context, facts_of
+from .slot_watch import SlotWatch
 from .spark_job import SparkJob
 from .supervisor import RunParts, Supervisor
 from .task import TaskPlan
@@ -112,7 +113,8 @@ def _started(
     silent = _Silent()
     service = _service(job, transport, options, silent) if coordinated_here else None
     spark_job = SparkJob(context, plan, inputs)
-    parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, stop_timeout_s)
+    slots = SlotWatch(job.name, len(plan.settings.subtasks()), facts_of(context))
+    parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, slots, stop_timeout_s)
     supervisor = silent.supervisor = Supervisor(context, parts)
     if service is not None:
         service.start()

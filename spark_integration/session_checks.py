@@ -65,6 +65,11 @@ class SessionFacts:
             raise ConfigurationError(f"spark.task.cpus is {text!r}; it must be a number above 0")
         return cpus
 
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run in the driver's JVM, and not on executors."""
+        return _LOCAL.match(self.master) is not None
+
     def slots(self, cores: int) -> int:
         """How many tasks run at once on so many cores of one process."""
         return int(Decimal(cores) // self.task_cpus)
@@ -130,7 +135,7 @@ def refused_settings() -> list[str]:
 
 def require_retries(facts: SessionFacts) -> None:
     """Raise ConfigurationError where a cluster would give up on a task before the coordinator does."""
-    if _LOCAL.match(facts.master) is not None:
+    if facts.is_local:
         return
     value = facts.conf.get("spark.task.maxFailures", "4")
     if not value.isdigit() or int(value) < FAILURES_MIN:

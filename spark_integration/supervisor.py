@@ -34,6 +34,7 @@ from . import listener
 from .listener import TaskEnded
 from .results import JobResult
 from .rows import InputChanged
+from .slot_watch import SlotWatch
 from .spark_job import SparkJob
 from .task import TaskCannotBegin, TaskName
 from .unanswered_hellos import LateHellos
@@ -67,6 +68,7 @@ class RunParts:
     """None where the coordinator runs elsewhere."""
     client: JobClient
     spark_job: SparkJob
+    slots: SlotWatch
     stop_timeout_s: float
 
 
@@ -161,6 +163,7 @@ class Supervisor:
             self._serve()
             self._forget_deaths()
             self._look_for_changed_input()
+            self.parts.slots.look()
             if self._conclusion is not None:
                 break
             service, spark_job = self.parts.service, self.parts.spark_job

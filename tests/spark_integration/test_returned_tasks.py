@@ -71,8 +71,9 @@ def conclude(client: Client, service: Coordinator | None = None) -> _Conclusion:
     job.operator("only", subtask=Subtask, parallelism=1)
     returned = [SubtaskReturn(SubtaskId("only", 0), "the job has finished")]
     spark_job = SimpleNamespace(error=None, returns=returned)
+    unused = cast(Any, None)
     parts = RunParts(
-        job.settings, "ours", cast(Any, None), cast(Any, service), cast(Any, client), cast(Any, spark_job), 1
+        job.settings, "ours", unused, cast(Any, service), cast(Any, client), cast(Any, spark_job), unused, 1
     )
     watch = Supervisor(cast(Any, None), parts)
     found: list[_Conclusion] = []
