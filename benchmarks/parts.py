@@ -33,6 +33,7 @@ PARTS = {
     "events": Part("events", 300),
     "latency": Part("latency", 120),
     "checkpoints": Part("checkpoints", 600),
+    "loaded-checkpoints": Part("loaded_checkpoints", 180),
     "held": Part("held", 180),
     "memory": Part("memory", 300),
     "channels": Part("data_channels", 300),
