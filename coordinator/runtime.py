@@ -464,7 +464,7 @@ class CoordinatorRuntime:
     def _publish(self, status: JobStatus) -> None:
         """With the wall clock as it is: that of the core's times was read when the instance began."""
         shown = {name: host.shown for name, host in self._hosts.items()}
-        status = self._status = completed(status, round(1000 * time.time()), shown)
+        status = self._status = completed(status, round(1000 * time.time()), shown, self.settings)
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             logged(self.options.on_status, status)

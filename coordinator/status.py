@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, fields, replace
 from heapq import nsmallest
 
 from ..schemas.codec import encode
 from ..schemas.ids import NO_ATTEMPT, SubtaskId
-from ..schemas.settings import OperatorSettings
+from ..schemas.sanitize import TEXT_CHARS_MAX
+from ..schemas.settings import JobSettings, OperatorSettings
 from ..schemas.status import (
     CheckpointStatus,
     FailoverStatus,
@@ -30,6 +33,8 @@ SUBTASKS_TOLD = 1_000
 OPERATORS_SUBTASKS_TOLD = 200
 """Of each operator, where a record does not name them all."""
 CAUSE_CHARS = 500
+CAUSES_WHOLE = 3
+"""Of so many of the newest failovers the whole cause is told, with the places in user code that it came through."""
 FAILED_TOLD = 8
 
 _STATES = {
@@ -65,7 +70,7 @@ def job_status(job: JobState, state: str | None = None, cause: str = "") -> JobS
         pending=_pending(job),
         operators=tuple(_operator(job, operator, slots[operator.name]) for operator in job.settings.operators),
         checkpoints=_checkpoints(job),
-        failovers=tuple(_failover(job, failover) for failover in job.timeline.failovers),
+        failovers=_failovers(job),
         last_event_s=-1.0 if job.epoch is None else job.now - job.epoch.event_at,
     )
 
@@ -217,11 +222,18 @@ def _marked_ms(times: Times, begin: float) -> int:
     return -1 if times.marked_at is None else _ms(times.marked_at - begin)
 
 
-def _failover(job: JobState, failover: Failover) -> FailoverStatus:
+def _failovers(job: JobState) -> tuple[FailoverStatus, ...]:
+    """Oldest first."""
+    told = job.timeline.failovers
+    whole = len(told) - CAUSES_WHOLE
+    return tuple(_failover(job, each, TEXT_CHARS_MAX if n >= whole else CAUSE_CHARS) for n, each in enumerate(told))
+
+
+def _failover(job: JobState, failover: Failover, cause_chars: int) -> FailoverStatus:
     return FailoverStatus(
         job.wall_ms(failover.at),
         "global" if failover.of_job else "region",
-        failover.cause[:CAUSE_CHARS],
+        failover.cause[:cause_chars],
         tuple(map(str, failover.subtasks[:FAILED_TOLD])),
         failover.count,
         -1 if failover.over_at is None else _ms(failover.over_at - failover.at),
@@ -241,7 +253,18 @@ def _awaited(job: JobState, undone: UndoneAttempt) -> str:
     )
 
 
-def completed(status: JobStatus, at_ms: int, shown: Mapping[str, str]) -> JobStatus:
-    """Return the status as it is published: with the time, and what the operators' coordinators show of themselves."""
+def settings_told(settings: JobSettings) -> str:
+    """Return the job's settings as JSON: no schemas (the checkpoint log has them), and no credentials in a URL."""
+    told = {each.name: getattr(settings, each.name) for each in fields(settings) if each.name not in _NOT_TOLD}
+    if settings.state_storage is not None:
+        told["state_storage"] = re.sub(r"//[^/]*@", "//...@", settings.state_storage.partition("?")[0])
+    return json.dumps(told, default=asdict, separators=(",", ":"))
+
+
+_NOT_TOLD = ("graph", "schemas")
+
+
+def completed(status: JobStatus, at_ms: int, shown: Mapping[str, str], settings: JobSettings) -> JobStatus:
+    """Return the status as it is published: with the time, the settings, and what coordinators show of themselves."""
     operators = (replace(each, shown=shown.get(each.operator, each.shown)) for each in status.operators)
-    return replace(status, at_ms=at_ms, operators=tuple(operators))
+    return replace(status, at_ms=at_ms, operators=tuple(operators), settings=settings_told(settings))

@@ -157,6 +157,7 @@ class JobStatus:
     checkpoints: Annotated[tuple[CheckpointStatus, ...], "the last ones by their ends, then those under way"] = ()
     failovers: Annotated[tuple[FailoverStatus, ...], "the last ones since the coordinator instance started"] = ()
     last_event_s: Annotated[float, "seconds since an event went to or from a subtask, or its epoch began; or -1"] = -1.0
+    settings: Annotated[str, "the job's settings, defaults included, as JSON; or empty"] = ""
 
     def __repr__(self) -> str:
         subtasks = [subtask for operator in self.operators for subtask in operator.subtasks]

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from penstock.coordinator.protocol import timeline
 from penstock.coordinator.protocol.inputs import CoordinatorRaised
-from penstock.coordinator.status import CAUSE_CHARS, OPERATORS_SUBTASKS_TOLD, SUBTASKS_TOLD, encoded, job_status
+from penstock.coordinator.status import (
+    CAUSE_CHARS,
+    CAUSES_WHOLE,
+    OPERATORS_SUBTASKS_TOLD,
+    SUBTASKS_TOLD,
+    completed,
+    encoded,
+    job_status,
+)
 from penstock.schemas.codec import decode
 from penstock.schemas.events import FailoverPolicy
-from penstock.schemas.settings import OperatorSettings
+from penstock.schemas.graph import InputSettings, Partitioning
+from penstock.schemas.sanitize import TEXT_CHARS_MAX
+from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.status import CheckpointStatus, FailoverStatus, JobStatus, SubtaskTimes
 
 from .driver import S0, S1, WALL_MS, Script
@@ -148,10 +159,27 @@ def test_of_many_subtasks_only_the_slowest_times_of_a_checkpoint_are_kept() -> N
     assert tasks[0].subtask in times.acked_at
 
 
-def test_the_cause_of_a_failover_is_cut_to_a_bounded_length() -> None:
+def test_the_causes_of_the_newest_failovers_are_whole_and_those_of_older_ones_are_cut() -> None:
     script = Script.running()
     script.read(script.task(S1).failed("x" * 10_000))
-    assert len(failovers_of(script)[0].cause) == CAUSE_CHARS
+    (newest,) = failovers_of(script)
+    assert len(newest.cause) == TEXT_CHARS_MAX
+    timeline = script.job.timeline
+    timeline.failovers.extend(replace(timeline.failovers[0]) for _ in range(CAUSES_WHOLE))
+    assert [len(f.cause) for f in failovers_of(script)] == [CAUSE_CHARS] + [TEXT_CHARS_MAX] * CAUSES_WHOLE
+
+
+def test_the_settings_are_told_as_they_are_resolved_without_credentials() -> None:
+    operators = (
+        OperatorSettings("read", 2),
+        OperatorSettings("sum", 3, inputs=(InputSettings("read", Partitioning.KEYED),)),
+    )
+    settings = JobSettings("flights", operators, state_storage="s3://key:secret@bucket/states?token=secret")
+    told = completed(job_status(Script.running().job), 1, {}, settings).settings
+    found = json.loads(told)
+    assert "secret" not in told and found["state_storage"] == "s3://...@bucket/states"
+    assert (found["checkpoint"]["retained"], found["operators"][1]["parallelism"]) == (2, 3)
+    assert found["operators"][1]["inputs"] == [{"upstream": "read", "partitioning": "keyed"}]
 
 
 def test_a_record_of_thousands_has_their_totals_and_names_those_in_trouble() -> None:
