@@ -16,6 +16,7 @@ from ..client.job_client import JobClient
 from ..schemas.errors import JobRefused
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..transport.kafka import KafkaTransport
+from ..transport.ports import Transport
 from .console import Console
 from .exits import NoBrokerKnown, UsageError
 
@@ -130,13 +131,27 @@ def job_client(
     """A job that exists; with ``left`` also what is left of one that was purged half."""
     TopicNames(prefix, job)
     with connected(broker, client_config) as transport:
-        client = JobClient(transport, job, prefix)
-        try:
-            if not (left and client.leftovers()):
-                client.require()
-        except JobRefused as error:
-            raise UsageError(str(error)) from None
-        yield client
+        yield existing_job(transport, job, prefix, left=left)
 
 
-__all__ = ["DEFAULT_PREFIX", "Connection", "connected", "connection", "job_client", "read_client_config"]
+def existing_job(transport: Transport, job: str, prefix: str, *, left: bool = False) -> JobClient:
+    """A job that exists, else UsageError; with ``left`` also what is left of one that was purged half."""
+    TopicNames(prefix, job)
+    client = JobClient(transport, job, prefix)
+    try:
+        if not (left and client.leftovers()):
+            client.require()
+    except JobRefused as error:
+        raise UsageError(str(error)) from None
+    return client
+
+
+__all__ = [
+    "DEFAULT_PREFIX",
+    "Connection",
+    "connected",
+    "connection",
+    "existing_job",
+    "job_client",
+    "read_client_config",
+]

@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from ..client.job_client import JobClient
 from ..coordinator.service import CoordinatorService, instances_of
 from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed
@@ -110,7 +109,7 @@ def coordinator(
             interrupts_caught(),
             metrics_served(metrics_port, service.status, console.say, lambda: _numbers(service)),
             dashboard_served(
-                dashboard_port, JobClient(transport, job.name, job.prefix) if standby else service.status, console.say
+                dashboard_port, None if standby else service.status, console.say, job.name, job.prefix, where.transport
             ),
             Display(console) as display,
         ):

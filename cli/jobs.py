@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Annotated, Any
 
 import typer
@@ -9,12 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..client.topic_usage import Cost, JobOnBroker, jobs_on
+from ..dashboard.job_list import state_told
 from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX
 from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected
 from .console import Console
-from .status_commands import ago, state_of, told
+from .status_commands import ago, told
 from .to_json import plain
 
 _UNKNOWN = (
@@ -51,15 +53,6 @@ def jobs(
             )
 
 
-def state_told(job: JobOnBroker) -> str:
-    """What it is doing; of one that tells nothing, why."""
-    if not job.whole:
-        return "incomplete"
-    if job.hidden:
-        return "hidden"
-    return "never started" if job.status is None else state_of(job.status)
-
-
 def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in (*(["prefix"] if with_prefix else []), "job", "state", "subtasks", "epoch", "checkpoint"):
@@ -69,12 +62,16 @@ def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
     table.add_column("last seen")
     for job in found:
         table.add_row(
-            *([escape(job.prefix)] if with_prefix else []), escape(job.job), state_told(job),
+            *([escape(job.prefix)] if with_prefix else []), escape(job.job), _state(job),
             *_doing(job.status), *_taken(job.cost), "-" if job.status is None else ago(job.status),
         )  # fmt: skip
     if len(found) > 1:
         table.add_row(*([""] if with_prefix else []), "[dim]all", "", "", "", "", *_taken(_sum(found)), "")
     return table
+
+
+def _state(job: JobOnBroker) -> str:
+    return state_told(job, 1000 * time.time())
 
 
 def _doing(status: JobStatus | None) -> tuple[str, str, str]:
@@ -115,7 +112,7 @@ def _plain(job: JobOnBroker) -> dict[str, Any]:
     return {
         "prefix": job.prefix,
         "job": job.job,
-        "state": state_told(job),
+        "state": _state(job),
         "epoch": None if status is None else status.epoch,
         "last_completed": None if status is None else status.last_completed,
         "cost": plain(job.cost),

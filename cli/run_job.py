@@ -78,7 +78,7 @@ def run(
     with (
         console.stdout_kept(),
         metrics_served(metrics_port, running.status, console.say, running.numbers),
-        dashboard_served(dashboard_port, running.status, console.say),
+        dashboard_served(dashboard_port, running.status, console.say, job.name, job.prefix, where.transport),
         spark_session(slots, f"penstock {job.name}") as spark,
         spark_integration.run(
             spark, job, broker=where.bootstrap, client_settings=where.client_settings, options=options

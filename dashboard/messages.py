@@ -30,6 +30,7 @@ HINTS = {
     "unhandled": "Events that were sent and that the subtask has not reported handled yet.",
     "held": "Events that wait in closed gateways until the subtask has taken its snapshot.",
     "received": "Events that the subtask has sent to its coordinator.",
+    "latency": "From an event's being sent to its being reported handled, on average over the last 10 seconds.",
     "checkpoint": "A consistent picture of the whole job. After a failure everything goes on from the last one.",
     "failover": "Something failed. region: its subtasks start over. global: the coordinators are rolled back too.",
     "epoch": "One uninterrupted history. Each global failover, and each new coordinator, begins the next.",

@@ -24,14 +24,15 @@ from ..schemas.status import (
     SubtaskTimes,
     SubtaskTotals,
 )
-from . import messages
+from . import flows, messages
+from .flows import Point
+from .settings_shown import Edge, settings_of
 
 STALE_S = 5.0
 """A status this old is told as old: a coordinator writes one each second."""
 POINTS_KEPT = 180
 """Of the event rates: about three minutes."""
-RATE_OVER_S = 5.0
-ROWS_MAX = 200
+ROWS_MAX = SUBTASKS_TOLD
 """Of each operator's subtasks so many are shown."""
 BARS_MAX = 32
 OPEN_BARS_AFTER_MS = 1_000
@@ -112,16 +113,10 @@ class OperatorView:
     """Subtasks that are not shown one by one."""
     shown: dict[str, str]
     """What its coordinator shows, by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Events per second up to an instant."""
-
-    at_ms: int
-    sent: float
-    handled: float
-    received: float
+    rates: Point
+    """Over the last seconds."""
+    latency_ms: float
+    """From an event's being sent to its being reported handled, on average; -1: none was handled lately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +148,8 @@ class View:
     held_bytes: int
     rates: Point
     """Over the last seconds."""
+    latency_ms: float
+    """As an operator's, of all of them."""
     waits: tuple[str, ...]
     """What is waited for, by name; empty: nothing."""
     operators: tuple[OperatorView, ...]
@@ -165,6 +162,9 @@ class View:
     points: tuple[Point, ...]
     """Oldest first."""
     dropped: dict[str, int]
+    edges: tuple[Edge, ...]
+    settings: tuple[tuple[str, str], ...]
+    """Names and values, defaults included."""
 
 
 @dataclass(slots=True)
@@ -179,6 +179,7 @@ class History:
     heard_ms: int = 0
     """When it was told, by the clock of whoever looks."""
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_KEPT))
+    operator_points: dict[str, deque[Point]] = field(default_factory=dict)
 
     def see(self, status: JobStatus, heard_ms: int | None = None) -> bool:
         """Whether it was news. One that nobody heard being told is taken to have been told when it says."""
@@ -187,8 +188,14 @@ class History:
             tells = before.state in ENDED or heard_ms < self.heard_ms + 1000 * STALE_S
             if status == before or (tells and status.epoch < before.epoch):  # who was frozen may tell something more
                 return False
-            if (point := _point(before, status)) is not None:
-                self.points.append(point)
+            points, known = flows.points_between(before, status), self.operator_points
+            self.operator_points = {
+                o.operator: known.get(o.operator) or deque(maxlen=POINTS_KEPT) for o in status.operators
+            }
+            for operator, point in points.items():
+                self.operator_points[operator].append(point)
+            if (of_job := flows.total(points.values())) is not None:
+                self.points.append(of_job)
         self.newest, self.heard_ms = status, heard_ms
         return True
 
@@ -196,7 +203,7 @@ class History:
         """None before the first status."""
         if self.newest is None:
             return None
-        return _view(self.newest, tuple(self.points), max(0.0, (now_ms - self.heard_ms) / 1000))
+        return _view(self, self.newest, max(0.0, (now_ms - self.heard_ms) / 1000))
 
 
 def state_of(status: JobStatus, age_s: float) -> str:
@@ -209,49 +216,13 @@ def age_s(status: JobStatus, now_ms: float) -> float:
     return max(0.0, (now_ms - status.at_ms) / 1000)
 
 
-# ---- rates
-
-
-def _point(before: JobStatus, after: JobStatus) -> Point | None:
-    """None where it cannot be told: behind another coordinator, whose clock is another."""
-    seconds = (after.at_ms - before.at_ms) / 1000
-    if seconds <= 0 or before.instance != after.instance:
-        return None
-    begun_again, known = before.epoch != after.epoch, {operator.operator: operator for operator in before.operators}
-    counted = [0, 0, 0]
-    for operator in after.operators:
-        was = _counters(known[operator.operator]) if operator.operator in known and not begun_again else {}
-        for which, counters in _counters(operator).items():
-            for i, (old, new) in enumerate(zip(was.get(which, (0, 0, 0)), counters, strict=True)):
-                counted[i] += new - old if new >= old else new if which >= 0 else 0
-    return Point(after.at_ms, *(count / seconds for count in counted))
-
-
-def _counters(operator: OperatorStatus) -> dict[int, tuple[int, int, int]]:
-    """Sent, handled, received: of each subtask, since that of one may begin again; else (-1) of all together."""
-    if operator.parallelism > SUBTASKS_TOLD or len(operator.subtasks) < operator.parallelism:
-        t = operator.totals
-        return {-1: (t.sent, t.handled, t.received)}
-    return {s.subtask: (s.sent, s.handled, s.received) for s in operator.subtasks}
-
-
-def _recent(points: tuple[Point, ...], now_ms: int) -> Point:
-    """The mean of the last seconds; nothing where nothing has been told for longer."""
-    recent = [p for p in points if p.at_ms > now_ms - 1000 * RATE_OVER_S]
-    count = max(1, len(recent))
-    return Point(
-        now_ms,
-        sum(p.sent for p in recent) / count,
-        sum(p.handled for p in recent) / count,
-        sum(p.received for p in recent) / count,
-    )
-
-
 # ---- the parts
 
 
-def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
+def _view(history: History, status: JobStatus, age_s: float) -> View:
     totals = [operator.totals for operator in status.operators]
+    now_ms, points = status.at_ms + round(1000 * age_s), tuple(history.points)
+    settings = settings_of(status.settings)
     state = state_of(status, age_s)
     checkpoints = tuple(_checkpoint(c) for c in reversed(status.checkpoints))
     return View(
@@ -278,26 +249,31 @@ def _view(status: JobStatus, points: tuple[Point, ...], age_s: float) -> View:
         unhandled=sum(t.sent - t.handled for t in totals),
         held=sum(t.held for t in totals),
         held_bytes=sum(t.held_bytes for t in totals),
-        rates=_recent(points, status.at_ms + round(1000 * age_s)),
+        rates=flows.recent(points, now_ms),
+        latency_ms=flows.latency_ms(points, now_ms),
         waits=tuple(_waits(status, state, age_s)),
-        operators=tuple(_operator(operator) for operator in status.operators),
+        operators=tuple(_operator(o, history.operator_points.get(o.operator, ()), now_ms) for o in status.operators),
         checkpoints=checkpoints,
         focus=_focus(checkpoints),
         failovers=tuple(reversed(status.failovers)),
         points=points,
         dropped=status.dropped,
+        edges=settings.edges,
+        settings=settings.lines,
     )
 
 
-def _operator(operator: OperatorStatus) -> OperatorView:
+def _operator(operator: OperatorStatus, points: Iterable[Point], now_ms: int) -> OperatorView:
     """Where there is no epoch a status names no subtasks: each of them is absent then."""
     totals = operator.totals
     rows = [_subtask(s) for s in looked_for_first(operator.subtasks, ROWS_MAX)]
     if not rows and totals.absent == operator.parallelism:
         rows = [_nobody(index) for index in range(min(operator.parallelism, ROWS_MAX))]
     left_out = operator.parallelism - len(rows)
-    shown = _shown(operator.shown)
-    return OperatorView(operator.operator, operator.parallelism, operator.policy, totals, tuple(rows), left_out, shown)
+    return OperatorView(
+        operator.operator, operator.parallelism, operator.policy, totals, tuple(rows), left_out,
+        _shown(operator.shown), flows.recent(points, now_ms), flows.latency_ms(points, now_ms),
+    )  # fmt: skip
 
 
 def _shown(text: str) -> dict[str, str]:

@@ -14,23 +14,26 @@ import uvicorn
 from ..schemas.errors import ConfigurationError
 from .app import make_app
 from .feed import Feed
+from .site import OneJob, Site
 
 LOOPBACK = "127.0.0.1"
 START_TIMEOUT_S = 10.0
 
 
 class DashboardServer:
-    """Serves ``feed``, and closes it with itself. ``url`` is where.
+    """Serves a site, or the one job of a feed, and closes it with itself. ``url`` is where.
 
     Raises ConfigurationError where it cannot listen there: the port is taken, or the host is not this machine's.
     """
 
-    def __init__(self, feed: Feed, port: int = 0, host: str = LOOPBACK, allowed_hosts: Collection[str] = ()) -> None:
-        self._feed = feed
+    def __init__(
+        self, shows: Site | Feed, port: int = 0, host: str = LOOPBACK, allowed_hosts: Collection[str] = ()
+    ) -> None:
+        self._site = site = OneJob(shows) if isinstance(shows, Feed) else shows
         try:
             self._socket = _listening(host, port)
         except (OSError, UnicodeError) as error:  # a name may be none that can be looked up
-            feed.close()
+            site.close()
             why = error.strerror if isinstance(error, OSError) and error.strerror else error
             raise ConfigurationError(
                 f"the dashboard cannot listen on {host} port {port}: {why}; choose another port, or 0 for a free one"
@@ -40,7 +43,7 @@ class DashboardServer:
         self.url = f"http://{shown}:{self.port}/"
         hosts = {host, socket.gethostname(), *allowed_hosts}
         config = uvicorn.Config(
-            make_app(feed, hosts), lifespan="off", log_config=None, access_log=False, server_header=False,
+            make_app(site, hosts), lifespan="off", log_config=None, access_log=False, server_header=False,
             timeout_graceful_shutdown=2, limit_concurrency=200, ws="none",
         )  # fmt: skip
         self._server = uvicorn.Server(config)
@@ -58,7 +61,7 @@ class DashboardServer:
 
     def close(self) -> None:
         """Ends every open page's stream, then the server."""
-        self._feed.close()
+        self._site.close()
         self._server.should_exit = True
         self._thread.join(10.0)
         self._socket.close()

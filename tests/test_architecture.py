@@ -44,7 +44,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "spark_integration": frozenset(
         {TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client", "sinks"}
     ),
-    "dashboard": frozenset({"schemas", "client", "coordinator"}),
+    "dashboard": frozenset({"schemas", "transport", "client", "coordinator", "recorded"}),
     "broker": frozenset(),
     "testing": frozenset(
         {TOP, "schemas", "checkpoint_log", "transport", "client", "coordinator", "subtask_client", "broker"}

@@ -180,7 +180,7 @@ class _Run:
         running = Running()
         with (
             metrics_served(self.metrics_port, running.status, console.say, running.numbers),
-            dashboard_served(self.dashboard_port, running.status, console.say),
+            dashboard_served(self.dashboard_port, running.status, console.say, self.name, self.prefix, where.transport),
             spark_session(slots, f"penstock {self.name}") as spark,
             Display(console) as display,
             spark_integration.run(

@@ -33,6 +33,10 @@ job.operator("op", coordinator=penstock.OperatorCoordinator, subtask=penstock.Su
 """
 
 
+def no_logs() -> MemoryTransport:
+    return MemoryTransport(MemoryBroker())
+
+
 def shown(url: str) -> Any:
     with urllib.request.urlopen(f"{url}api/status", timeout=10) as answer:
         return json.load(answer)
@@ -63,20 +67,20 @@ def no_starlette(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_the_extra_the_error_says_what_to_install() -> None:
     with (
         pytest.raises(UsageError, match=r"needs starlette.*pip install 'penstock-spark\[dashboard\]'"),
-        dashboard_served(0, lambda: None, print),
+        dashboard_served(0, lambda: None, print, "flights", "penstock", no_logs),
     ):
         pass
 
 
 @pytest.mark.usefixtures("no_starlette")
 def test_without_a_port_nothing_is_served_and_nothing_is_needed() -> None:
-    with dashboard_served(None, lambda: None, pytest.fail):
+    with dashboard_served(None, lambda: None, pytest.fail, "flights", "penstock", no_logs):
         pass
 
 
 def test_a_coordinators_own_page_shows_its_status_while_it_runs() -> None:
     said: list[str] = []
-    with dashboard_served(0, lambda: status(1), said.append):
+    with dashboard_served(0, lambda: status(1), said.append, "flights", "penstock", no_logs):
         url = said[0].removeprefix("dashboard at ")
         assert wait_until(lambda: shown(url)["view"], "its status")["job"] == "flights"
     with pytest.raises(OSError, match="refused"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cli.jobs import state_told
 from penstock.client.topic_usage import Cost, jobs_on
+from penstock.dashboard.job_list import state_told
 from penstock.schemas.errors import NotAuthorized, TopicMissing
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
@@ -62,7 +62,7 @@ def test_of_a_status_that_may_not_be_read_nobody_says_that_there_is_none(
 
     monkeypatch.setattr(transport, "reader", refused)
     (job,) = jobs_on(transport, "penstock")
-    assert (job.status, state_told(job), job.cost.topics) == (None, "hidden", 4)
+    assert (job.status, state_told(job, 0), job.cost.topics) == (None, "hidden", 4)
 
 
 def test_what_is_left_of_a_job_is_told_as_that(transport: MemoryTransport) -> None:

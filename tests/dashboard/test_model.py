@@ -170,7 +170,7 @@ def test_of_many_that_are_not_there_some_are_named_and_the_others_counted() -> N
     view = view_of(status(operators=(operator(*some, parallelism=10_000, totals=totals),)))
     assert view.waits[-1] == "8996 more of the 10000 subtasks of reader"
     assert (view.running, view.subtasks) == (1_000, 10_000)
-    assert (len(view.operators[0].subtasks), view.operators[0].left_out) == (ROWS_MAX, 9_800)
+    assert (len(view.operators[0].subtasks), view.operators[0].left_out) == (200, 9_800)
 
 
 def test_of_many_rows_those_are_shown_that_somebody_would_look_for() -> None:

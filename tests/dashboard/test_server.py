@@ -17,7 +17,7 @@ import pytest
 from penstock.client.status_follower import Heard
 from penstock.coordinator.http_guard import is_ours
 from penstock.coordinator.metrics import MetricsServer
-from penstock.dashboard import app
+from penstock.dashboard import app, updates
 from penstock.dashboard.feed import LOOK_EVERY_S, Feed
 from penstock.dashboard.server import DashboardServer
 from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, TopicMissing
@@ -80,8 +80,9 @@ def lines_of(answer: http.client.HTTPResponse) -> Iterator[Any]:
     ("path", "media_type", "part"),
     [
         ("/", "text/html; charset=utf-8", b"<title>Penstock</title>"),
-        ("/page.css", "text/css; charset=utf-8", b"prefers-color-scheme: dark"),
+        ("/page.css", "text/css; charset=utf-8", b"light-dark("),
         ("/page.js", "text/javascript; charset=utf-8", b"EventSource"),
+        ("/theme.js", "text/javascript; charset=utf-8", b"localStorage"),
     ],
 )
 def test_the_page_and_what_it_needs_are_served_from_here_alone(
@@ -114,7 +115,7 @@ def test_the_page_comes_with_the_newest_status_and_nothing_in_it_ends_its_elemen
     body = ask(server, "/").read().decode()
     (first,) = re.findall(r'<script type="application/json" id="first-told">(.*?)</script>', body, re.DOTALL)
     assert json.loads(first)["view"]["failovers"][0]["cause"].endswith("alert(1)</script>")
-    assert body.count("<script") == 3, "the page's own"
+    assert body.count("<script") == 5, "the page's own"
 
 
 def test_the_stream_tells_each_new_status_as_it_comes(server: DashboardServer, told: Told) -> None:
@@ -217,6 +218,7 @@ def test_a_page_that_reads_nothing_loses_its_place(
 ) -> None:
     monkeypatch.setattr(app, "STREAMS_MAX", 1)
     monkeypatch.setattr(app, "TELL_EVERY_S", 0.001)
+    monkeypatch.setattr(updates, "changed", lambda known, parts: parts)
     monkeypatch.setattr(app, "UNREAD_MAX_S", 0.1)
     told.statuses = [status(cause="x" * 1_000_000)]
     wait_until(lambda: asked(server, "/api/status")["view"], "the status")
@@ -228,6 +230,7 @@ def test_a_page_that_reads_nothing_loses_its_place(
 
 def test_a_page_that_reads_nothing_does_not_hold_up_the_end(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "TELL_EVERY_S", 0.001)
+    monkeypatch.setattr(updates, "changed", lambda known, parts: parts)
     told.statuses = [status(cause="x" * 1_000_000)]
     with DashboardServer(Feed(told.look, told.closed.set)) as server:
         wait_until(lambda: asked(server, "/api/status")["view"], "the status")
@@ -245,8 +248,8 @@ def test_however_many_pages_are_open_what_they_show_is_made_once(
     told.statuses = [status()]
     wait_until(lambda: asked(server, "/api/status")["view"], "the status")
     made = []
-    monkeypatch.setattr(app, "TELL_EVERY_S", 3600.0)
-    monkeypatch.setattr(app, "told", lambda feed: made.append(feed) or {})
+    monkeypatch.setattr(updates, "TELL_EVERY_S", 3600.0)
+    monkeypatch.setattr(updates, "parts_of", lambda view: made.append(view) or {})
     for _ in range(5):
         assert ask(server, "/api/status").status == 200
     assert len(made) <= 1
