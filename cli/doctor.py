@@ -22,10 +22,11 @@ from ..schemas.checkpoints import OperatorSnapshot
 from ..schemas.errors import NotAuthorized, PenstockError
 from ..schemas.plan import Role, alter_command, topic_grants
 from ..schemas.status import OperatorStatus
-from ..schemas.topics import DEFAULT_PREFIX, SIZE_SETTINGS, TopicNames, TopicSpec
+from ..schemas.topics import DEFAULT_PREFIX, MIN_INSYNC, SIZE_SETTINGS, UNCLEAN, TopicNames, TopicSpec
 from ..schemas.versions import CURRENT
+from ..transport.durability import risks
 from ..transport.kafka_client import MESSAGE_BYTES_MAX
-from ..transport.kafka_inspect import KafkaInspector
+from ..transport.kafka_inspect import BrokerFacts, KafkaInspector
 from ..transport.ports import Transport
 from ..transport.requirements import missing, require_visible
 from . import foreign_distribution
@@ -186,12 +187,34 @@ def broker_settings(inspector: KafkaInspector) -> Iterator[Finding]:
     small = largest < MESSAGE_BYTES_MAX
     remedy = f"{MESSAGE_BYTES_MAX} is needed, or a smaller message.max.bytes in --client-config" * small
     yield Finding("message.max.bytes", MISSING if small else OK, str(largest), remedy)
-    replicas = facts.settings.get("default.replication.factor", "1")
-    few = facts.brokers > 1 and int(replicas) < 3
-    yield Finding(
-        "replication", ADVICE if few else OK, f"{facts.brokers} broker(s), default.replication.factor {replicas}",
-        "job topics get the broker's default: 3 survives the loss of one" * few,
-    )  # fmt: skip
+    yield from _replication(facts)
+
+
+def _replication(facts: BrokerFacts) -> Iterator[Finding]:
+    """Whether what the broker takes as written survives the loss of one broker, by its defaults."""
+    names = {
+        "default.replication.factor": "1",
+        "transaction.state.log.replication.factor": "3",
+        MIN_INSYNC: "1",
+        UNCLEAN: "false",
+    }
+    have = {name: facts.settings.get(name, default) for name, default in names.items()}
+    advice = []
+    if facts.brokers > 1:
+        if int(have["default.replication.factor"]) < 3:
+            advice.append(
+                "give a job --replication-factor 3: topics get the broker's default, and 3 survives a lost one"
+            )
+        if int(have["transaction.state.log.replication.factor"]) < 3:
+            advice.append(
+                "without the broker that has __transaction_state alone no checkpoint completes: give it 3 copies"
+            )
+        if int(have["default.replication.factor"]) > 1 and have[MIN_INSYNC] == "1":
+            advice.append(f"with {MIN_INSYNC}=1 a lost broker can take completed checkpoints with it: set 2")
+        if have[UNCLEAN] == "true":
+            advice.append(f"{UNCLEAN}=true can go back behind completed checkpoints: set false")
+    found = f"{facts.brokers} broker(s), " + ", ".join(f"{name} {value}" for name, value in have.items())
+    yield Finding("replication", ADVICE if advice else OK, found, "; ".join(advice))
 
 
 def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]:
@@ -216,6 +239,7 @@ def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]
         lacking = missing([spec], grants, there, transport.max_record_bytes)
         wrong, cures = [one.what for one in lacking], [one.remedy for one in lacking]
         large: list[str] = []
+        stopped = False
         if facts is not None:
             if spec.name in known and known[spec.name] != facts.info.topic_id:
                 wrong.append("it was deleted and created again since the job began")
@@ -224,10 +248,15 @@ def job_topics(transport: Transport, prefix: str, job: str) -> Iterator[Finding]
             large = [f"{k} is {have[k]} and should be {v}" for k, v in sizes.items() if have.get(k, v) != v]
             if large:
                 cures.append(alter_command(spec.name, sizes, there.address))
+            for risk in risks(spec.name, there):
+                large.append(risk.what)
+                cures.append(risk.remedy)
+                stopped |= risk.now
+        copies = f"{len(facts.copies[0].brokers)} copies, " if facts is not None and facts.copies else ""
         shown = ", ".join(f"{key} {value}" for key, value in spec.settings.items())
         yield Finding(
-            spec.name, MISSING if wrong else ADVICE if large else OK,
-            "; ".join([*wrong, *large]) or f"{facts.info.partitions if facts else 0} partition(s), {shown}",
+            spec.name, MISSING if wrong or stopped else ADVICE if large else OK,
+            "; ".join([*wrong, *large]) or f"{facts.info.partitions if facts else 0} partition(s), {copies}{shown}",
             "; ".join(cures),
         )  # fmt: skip
 

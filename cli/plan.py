@@ -13,10 +13,15 @@ from .connect import BrokerOption, JsonOption, checked_address
 from .console import Console
 from .job_file import load_job
 from .run_job import OptionalPrefix
-from .start_options import JobFileArgument, NameOption, named
+from .start_options import JobFileArgument, NameOption, ReplicationOption, named
 
 BROKER_SHOWN = "BROKER:9092"
 USER_SHOWN = "USER"
+COPIES_ADVICE = (
+    "With one copy a lost broker loses the job; with three, --replication-factor 3, one may go. Where the broker's"
+    " default of min.insync.replicas is 1, a lost broker can take the newest checkpoints with it; topics made with"
+    " three copies or more get 2"
+)
 
 
 def plan(
@@ -30,6 +35,7 @@ def plan(
     ] = None,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
+    replication_factor: ReplicationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print the topics, the client settings and the rights (ACLs) that a job needs, with the commands that make them.
@@ -38,7 +44,7 @@ def plan(
     """
     console = Console(as_json=as_json)
     with console.stdout_kept():
-        job = named(load_job(file), name, prefix)
+        job = named(load_job(file), name, prefix, replication_factor)
     wanted, chosen = Plan(job.settings), list(dict.fromkeys(roles or Role))
     address = checked_address(broker) if broker else BROKER_SHOWN
     if as_json:
@@ -56,6 +62,7 @@ def as_data(plan: Plan, roles: list[Role], user: str, broker: str) -> dict[str, 
             {
                 "name": spec.name,
                 "partitions": spec.partitions,
+                "replication_factor": spec.replication_factor,
                 "settings": dict(spec.settings),
                 "command": create_command(spec, broker),
             }
@@ -92,6 +99,9 @@ def _show(plan: Plan, roles: list[Role], user: str, broker: str, console: Consol
         told = ", ".join(f"{key}={value}" for key, value in spec.settings.items())
         topics.add_row("", spec.name, f"{spec.partitions} partition{'s' * (spec.partitions > 1)}", told)
     console.show(topics)
+    console.show(
+        f"  copies of each: {plan.settings.replication_factor or f'the default of the broker. {COPIES_ADVICE}'}"
+    )
     for role in roles:
         console.show(f"\nRights in the role {role.value}")
         rows = _table()

@@ -24,6 +24,7 @@ from .start_options import (
     FromSavepointOption,
     JobFileArgument,
     NameOption,
+    ReplicationOption,
     ResumeOption,
     metrics_served,
     named,
@@ -46,6 +47,7 @@ def run(
     resume: ResumeOption = False,
     broker: BrokerOption = None,
     prefix: OptionalPrefix = None,
+    replication_factor: ReplicationOption = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
     dashboard_port: DashboardPortOption = None,
@@ -58,7 +60,7 @@ def run(
     require_one_start(fresh=fresh, from_checkpoint=from_checkpoint, from_savepoint=from_savepoint, resume=resume)
     console = Console(as_json=as_json)
     with console.stdout_kept():
-        job = named(load_job(file), name, prefix)
+        job = named(load_job(file), name, prefix, replication_factor)
     where = connection(broker, client_config, start=console)
     transport = where.transport()
     try:

@@ -36,13 +36,24 @@ FromSavepointOption = Annotated[
 ResumeOption = Annotated[
     bool, typer.Option("--resume", help="Fail where the job has no checkpoint log on this broker to go on from.")
 ]
+ReplicationOption = Annotated[
+    int | None,
+    typer.Option(
+        "--replication-factor",
+        min=1,
+        metavar="N",
+        help="Copies of each topic that is created; else the file's, else the broker's default.",
+    ),
+]
 NameOption = Annotated[str | None, typer.Option("--name", help="Run it under another name than the file's.")]
 
 
-def named(job: Job, name: str | None, prefix: str | None) -> Job:
-    """The job under the name and prefix asked for; every setting is checked."""
-    if name is not None or prefix is not None:
-        job = job.renamed(name or job.name, prefix=prefix or job.prefix)
+def named(job: Job, name: str | None, prefix: str | None, replication_factor: int | None = None) -> Job:
+    """The job under the name and prefix, and with the copies, asked for; every setting is checked."""
+    changes = {"prefix": prefix, "replication_factor": replication_factor}
+    asked = {setting: value for setting, value in changes.items() if value is not None}
+    if name is not None or asked:
+        job = job.renamed(name or job.name, **asked)
     _ = job.settings
     return job
 

@@ -149,6 +149,8 @@ class Job:
     checkpoints cannot change it."""
     replay_retention: float = 0.0
     """Of so many seconds the logs are kept beyond what restarts need, with checkpoints to begin a replay at."""
+    replication_factor: int | None = None
+    """Copies of each partition of the job's topics, where the job creates them; None: the broker's default."""
     operators: dict[str, Operator] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -287,6 +289,7 @@ class Job:
             state_storage=self.state_storage,
             max_parallelism=self.max_parallelism,
             replay_retention=self.replay_retention,
+            replication_factor=self.replication_factor,
             schemas=tuple(schema for operator in self.operators.values() for schema in _schemas_of(operator)),
         )
 
@@ -351,5 +354,5 @@ def _shown(given: object) -> str:
 _SETTINGS = (
     "checkpoint", "restart", "prefix", "heartbeat_interval", "heartbeat_timeout", "start_timeout",
     "task_cancellation_timeout", "end_timeout", "frame_events_max", "frame_bytes_max", "frame_linger", "state_storage",
-    "max_parallelism", "replay_retention",
+    "max_parallelism", "replay_retention", "replication_factor",
 )  # fmt: skip

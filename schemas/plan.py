@@ -116,11 +116,12 @@ def topic_grants(names: TopicNames, role: Role) -> list[Grant]:
 
 
 def create_command(spec: TopicSpec, broker: str) -> str:
-    """A ``kafka-topics`` command that creates a topic; its copies are the broker's default."""
+    """A ``kafka-topics`` command that creates a topic."""
+    copies = "" if spec.replication_factor is None else f" --replication-factor {spec.replication_factor}"
     settings = "".join(f" --config {quote(f'{key}={value}')}" for key, value in spec.settings.items())
     return (
         f"kafka-topics.sh --bootstrap-server {quote(broker)} --command-config {ADMIN_SETTINGS} --create --if-not-exists"
-        f" --topic {quote(spec.name)} --partitions {spec.partitions}{settings}"
+        f" --topic {quote(spec.name)} --partitions {spec.partitions}{copies}{settings}"
     )
 
 

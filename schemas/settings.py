@@ -190,6 +190,8 @@ class JobSettings:
     """Seconds: of so long the logs are kept, and checkpoints to begin a replay at, beyond what restarts need."""
     driven_by_query: bool = False
     """Whether a Structured Streaming query drives the job: a micro-batch is a checkpoint (protocol, section 10)."""
+    replication_factor: int | None = None
+    """Copies of each partition of the topics that are created; None: the broker's default."""
     schemas: tuple[UserSchema, ...] = ()
     """Under which Avro schemas the user's payloads are written; what has none is not named."""
     graph: Graph = field(init=False, compare=False, repr=False)
@@ -212,6 +214,10 @@ class JobSettings:
         _at_least("frame_linger", self.frame_linger, 0)
         _at_least("replay_retention", self.replay_retention, 0)
         _count("max_parallelism", self.max_parallelism, 1)
+        if self.replication_factor is not None:
+            _count("replication_factor", self.replication_factor, 1)
+            if self.replication_factor > 32_767:
+                raise ConfigurationError(f"replication_factor is {self.replication_factor}; at most 32767")
         if self.state_storage is not None and not isinstance(self.state_storage, str):
             raise ConfigurationError(
                 f"state_storage of job {self.name!r} must be a URL such as file:///shared/states, or None, not a"
@@ -237,7 +243,8 @@ class JobSettings:
     @property
     def topic_specs(self) -> list[TopicSpec]:
         """Every topic of the job."""
-        return self.topics.specs(self.parallelism, [(edge.sender, edge.receiver) for edge in self.graph.edges])
+        edges = [(edge.sender, edge.receiver) for edge in self.graph.edges]
+        return self.topics.specs(self.parallelism, edges, self.replication_factor)
 
     @property
     def parallelism(self) -> Mapping[str, int]:

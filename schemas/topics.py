@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .ids import checked_name, is_name
 
@@ -17,6 +18,8 @@ class TopicSpec:
     name: str
     partitions: int
     settings: Mapping[str, str] = field(default_factory=dict)
+    replication_factor: int | None = None
+    """Copies of each partition; None: the broker's default."""
 
 
 _SEGMENTS = {"segment.bytes": str(64 << 20), "segment.ms": str(3_600_000)}
@@ -33,7 +36,17 @@ goes under a reader's hands."""
 SIZE_SETTINGS = frozenset({*_SEGMENTS, *_COMPACTION})
 """Settings that only say how much room a topic takes: a job on topics that were made with others runs as well."""
 
-_KEEP_FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete", **_SEGMENTS}
+MIN_INSYNC, UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
+OPTIONAL_SETTINGS = SIZE_SETTINGS | {MIN_INSYNC, UNCLEAN}
+"""Settings that a topic is created with where the broker allows them, and that a start does not insist on."""
+
+_KEEP_FOR_EVER = {
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "cleanup.policy": "delete",
+    UNCLEAN: "false",
+    **_SEGMENTS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,17 +97,29 @@ class TopicNames:
         """What consumers name as their group; nothing is joined or committed under it."""
         return self.root + "readers"
 
-    def specs(self, parallelism: Mapping[str, int], edges: Iterable[tuple[str, str]] = ()) -> list[TopicSpec]:
-        """Every topic of a job whose operators have the given parallelism; ``edges`` are (sender, receiver)."""
+    def specs(
+        self,
+        parallelism: Mapping[str, int],
+        edges: Iterable[tuple[str, str]] = (),
+        replication_factor: int | None = None,
+    ) -> list[TopicSpec]:
+        """Every topic of a job whose operators have the given parallelism; ``edges`` are (sender, receiver).
+
+        With three copies or more, two must have a record before it counts as written.
+        """
+        kept = dict(_KEEP_FOR_EVER)
+        if replication_factor is not None and replication_factor >= 3:
+            kept[MIN_INSYNC] = "2"
+
+        def spec(name: str, partitions: int, own: Mapping[str, str] = MappingProxyType({})) -> TopicSpec:
+            return TopicSpec(name, partitions, {**kept, **own}, replication_factor)
+
         return [
-            TopicSpec(self.checkpoints, 1, {**_KEEP_FOR_EVER, "cleanup.policy": "compact", **_COMPACTION}),
-            TopicSpec(self.acks, 1, {**_KEEP_FOR_EVER, "message.timestamp.type": "LogAppendTime"}),
-            TopicSpec(self.status, 1, _KEEP_FOR_EVER),
-            *(TopicSpec(self.events(operator), n, _KEEP_FOR_EVER) for operator, n in parallelism.items()),
-            *(
-                TopicSpec(self.data(sender, receiver), parallelism[receiver], _KEEP_FOR_EVER)
-                for sender, receiver in edges
-            ),
+            spec(self.checkpoints, 1, {"cleanup.policy": "compact", **_COMPACTION}),
+            spec(self.acks, 1, {"message.timestamp.type": "LogAppendTime"}),
+            spec(self.status, 1),
+            *(spec(self.events(operator), n) for operator, n in parallelism.items()),
+            *(spec(self.data(sender, receiver), parallelism[receiver]) for sender, receiver in edges),
         ]
 
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import tenacity
@@ -17,8 +16,8 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from ..schemas.access import Operation, topic_grant
-from ..schemas.errors import BrokerUnreachable, PositionUnavailable, TopicMissing, TransportError
-from ..schemas.topics import SIZE_SETTINGS, TopicSpec
+from ..schemas.errors import BrokerUnreachable, ConfigurationError, PositionUnavailable, TopicMissing, TransportError
+from ..schemas.topics import TopicSpec
 from .kafka_client import (
     NO_ANSWER,
     NOT_AUTHORIZED,
@@ -30,6 +29,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .kafka_topics import copies_of, info_of, operations_of, without_optional
 from .ports import Inspection, OffsetRange, Partition, TopicFacts, TopicInfo, checked_positions
 
 T = TypeVar("T")
@@ -105,13 +105,13 @@ class KafkaAdmin:
         wanted = {spec.name: spec for spec in specs}
         end = time.monotonic() + timeout_s
         existing = {
-            name: _info(name, there) for name, there in self._described(wanted, timeout_s, refuses=True).items()
+            name: info_of(name, there) for name, there in self._described(wanted, timeout_s, refuses=True).items()
         }
         new = [spec for spec in wanted.values() if spec.name not in existing]
         if new:
             refused = self._create(new, end, fine=_SETTING_REFUSED)
-            if refused:  # a job on topics of other sizes runs as well
-                self._create([_without_sizes(wanted[name]) for name in refused], end)
+            if refused:  # a job on topics without them runs as well
+                self._create([without_optional(wanted[name]) for name in refused], end)
             existing = self._described_when(lambda seen: len(seen) == len(wanted), wanted, end, "creating topics")
         grown = [spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions]
         self._grow(grown, end)
@@ -122,7 +122,12 @@ class KafkaAdmin:
     def _create(self, specs: list[TopicSpec], end: float, fine: frozenset[int] = frozenset()) -> list[str]:
         """Topics that are there already stay as they are. Returns those that were refused for an error in ``fine``."""
         new = [
-            NewTopic(spec.name, num_partitions=spec.partitions, replication_factor=-1, config=dict(spec.settings))
+            NewTopic(
+                spec.name,
+                num_partitions=spec.partitions,
+                replication_factor=-1 if spec.replication_factor is None else spec.replication_factor,
+                config=dict(spec.settings),
+            )
             for spec in specs
         ]
         errors: dict[str, KafkaError] = {}
@@ -157,7 +162,7 @@ class KafkaAdmin:
         )
 
     def describe_topics(self, names: Iterable[str], timeout_s: float) -> dict[str, TopicInfo]:
-        return {name: _info(name, there) for name, there in self._described(names, timeout_s).items()}
+        return {name: info_of(name, there) for name, there in self._described(names, timeout_s).items()}
 
     def inspect(self, names: Iterable[str], timeout_s: float) -> Inspection:
         names = list(names)
@@ -169,12 +174,15 @@ class KafkaAdmin:
             "asking for the cluster",
             max(end - time.monotonic(), 0.05),
             lambda left: self._client().describe_cluster(request_timeout=left).result(left + 1.0),
-        ).cluster_id  # without a topic's name: a broker that creates topics by itself would create that one
+        )  # without a topic's name: a broker that creates topics by itself would create that one
         topics = {
-            name: TopicFacts(_info(name, there), operations_of(there), settings.get(name))
+            name: TopicFacts(info_of(name, there), operations_of(there), settings.get(name), copies_of(there))
             for name, there in found.items()
         }
-        return Inspection(self._config.bootstrap, str(cluster), self._config.user, topics, frozenset(hidden))
+        brokers = frozenset(int(node.id) for node in cluster.nodes)
+        return Inspection(
+            self._config.bootstrap, str(cluster.cluster_id), self._config.user, topics, frozenset(hidden), brokers
+        )
 
     def _described(
         self,
@@ -309,7 +317,7 @@ class KafkaAdmin:
         partitions = list(partitions)
         hidden: set[str] = set()
         described = self._described({partition.topic for partition in partitions}, timeout_s, hidden=hidden)
-        known = {name: _info(name, there) for name, there in described.items()}
+        known = {name: info_of(name, there) for name, there in described.items()}
         for partition in partitions:
             if partition.topic in hidden:
                 raise self._config.denied(f"looking at {partition.topic}", topic_grant(partition.topic, Operation.READ))
@@ -432,6 +440,11 @@ class KafkaAdmin:
             raise self._config.denied(f"{what} ({name})", topic_grant(topic, needs), self._config.explained(error))
         if error.code() in TOPIC_UNKNOWN:
             raise missing_topic(self._config, name)
+        if error.code() == KafkaError.INVALID_REPLICATION_FACTOR:
+            raise ConfigurationError(
+                f"{what} ({name}) at {self._config.bootstrap}: {self._config.explained(error)}. Ask for fewer copies"
+                " (replication_factor, --replication-factor), or start the brokers that are missing"
+            )
         if error.code() == KafkaError.OFFSET_OUT_OF_RANGE:
             wanted = subject.offset if isinstance(subject, TopicPartition) else "?"
             raise _OutOfRange(f"{name} has no offset {wanted}", partition)
@@ -456,22 +469,6 @@ class KafkaAdmin:
         if made is not None:
             made[0].poll(0)  # serves the error callback, where a refused connection says why
         return self._events.heard
-
-
-def _info(name: str, description: Any) -> TopicInfo:
-    return TopicInfo(name, str(description.topic_id), len(description.partitions))
-
-
-def _without_sizes(spec: TopicSpec) -> TopicSpec:
-    kept = {key: value for key, value in spec.settings.items() if key not in SIZE_SETTINGS}
-    return replace(spec, settings=kept)
-
-
-def operations_of(description: Any) -> frozenset[Operation] | None:
-    """Return what this user may do with a described topic; None where the broker does not say, not even DESCRIBE."""
-    names = {operation.name for operation in description.authorized_operations or ()}
-    told = frozenset(operation for operation in Operation if operation.name in names)
-    return told if Operation.DESCRIBE in told else None
 
 
 class _OutOfRange(TransportError):

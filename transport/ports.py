@@ -45,6 +45,15 @@ class TopicInfo(NamedTuple):
     partitions: int
 
 
+class Copies(NamedTuple):
+    """Where one partition is kept, by the ids of brokers."""
+
+    leader: int | None
+    """None: nobody can read or write it now."""
+    brokers: frozenset[int]
+    in_sync: frozenset[int]
+
+
 class TopicFacts(NamedTuple):
     """A topic as its broker describes it to this user."""
 
@@ -53,6 +62,8 @@ class TopicFacts(NamedTuple):
     """What this user may do with it; None: the broker asks nobody."""
     settings: Mapping[str, str] | None
     """As the broker spells them; None: this user may not know."""
+    copies: tuple[Copies, ...] = ()
+    """Of each partition; empty where nothing is replicated."""
 
 
 class Inspection(NamedTuple):
@@ -66,6 +77,8 @@ class Inspection(NamedTuple):
     topics: Mapping[str, TopicFacts]
     hidden: frozenset[str]
     """Topics that this user may not see: they may exist or not."""
+    brokers: frozenset[int] = frozenset()
+    """Ids of those that are there now; empty where nothing is replicated."""
 
 
 class OffsetRange(NamedTuple):

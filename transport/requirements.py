@@ -6,6 +6,7 @@ a topic it may not see waits for it for ever.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from ..schemas.access import Grant, Operation, Resource, grant_commands
 from ..schemas.errors import JobRefused, NotAuthorized
 from ..schemas.plan import Plan, Role, alter_command, create_command, partitions_command, topic_grants
 from ..schemas.settings import JobSettings
-from ..schemas.topics import SIZE_SETTINGS, TopicNames, TopicSpec
+from ..schemas.topics import OPTIONAL_SETTINGS, TopicNames, TopicSpec
+from .durability import risks
 from .ports import RECORD_OVERHEAD_BYTES, Inspection, Transport
+
+_log = logging.getLogger(__name__)
 
 NAMED_MAX = 5
 """So many things that are missing an error names; it says how many more there are."""
@@ -75,7 +79,7 @@ def _of_its_shape(
     if partitions < spec.partitions:
         what = f"it has {partitions} partitions and {spec.partitions} are needed"
         found.append(Missing(spec.name, what, partitions_command(spec, address)))
-    wanted = {key: value for key, value in spec.settings.items() if key not in SIZE_SETTINGS}
+    wanted = {key: value for key, value in spec.settings.items() if key not in OPTIONAL_SETTINGS}
     wrong = {key: value for key, value in wanted.items() if settings.get(key, value) != value}
     told = [f"{key} is {settings[key]} and must be {value}" for key, value in wrong.items()]
     largest = settings.get("max.message.bytes", "")
@@ -103,7 +107,7 @@ def require(
     partitions that are missing are created first; where this user may not, the error has the commands that do it.
     ``before_widening`` is called, and may raise, before a topic that is there gets partitions: it never loses them.
     """
-    plan, deadline = Plan(settings), time.monotonic() + timeout_s
+    plan, deadline, roles = Plan(settings), time.monotonic() + timeout_s, tuple(roles)
     grants = plan.grants(roles)
     names = [spec.name for spec in plan.topics]
     there = transport.inspect(names, timeout_s)
@@ -120,6 +124,19 @@ def require(
         _require_rights(settings, there, lacking)
     if lacking:
         raise JobRefused(_told(settings, there, lacking))
+    if Role.COORDINATOR in roles:
+        _warn_of_risks(settings, there)
+
+
+def _warn_of_risks(settings: JobSettings, there: Inspection) -> None:
+    """Log what endangers the job's topics: each thing once, however many topics have it."""
+    found: dict[str, list[str]] = {}
+    for name in there.topics:
+        for risk in risks(name, there, settings.replication_factor):
+            found.setdefault(risk.what, []).append(name)
+    for what, names in found.items():
+        others = f" and {len(names) - 1} more topics" if len(names) > 1 else ""
+        _log.warning("job=%s: %s%s: %s (penstock doctor says what cures it)", settings.name, names[0], others, what)
 
 
 def require_rights(settings: JobSettings, transport: Transport, roles: Iterable[Role], timeout_s: float) -> None:

@@ -12,7 +12,8 @@ from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed, Inpu
 from penstock.schemas.codec import encode
 from penstock.schemas.graph import InputSettings, Partitioning
 from penstock.schemas.settings import JobSettings, OperatorSettings
-from penstock.transport import MemoryBroker, MemoryTransport
+from penstock.transport import Inspection, MemoryBroker, MemoryTransport
+from penstock.transport.ports import Copies
 
 SETTINGS = JobSettings(
     "job", (OperatorSettings("a", 1), OperatorSettings("b", 3, inputs=(InputSettings("a", Partitioning.KEYED),)))
@@ -57,6 +58,23 @@ def test_how_they_are_set_up_is_told(names_inputs: bool, changed: str, state: st
     finding = found(transport_of(names_inputs=names_inputs, settings={changed: "1000000"}))[DATA]
     assert finding.state == state
     assert f"--entity-name {DATA} --add-config" in finding.remedy
+
+
+def test_a_topic_with_one_copy_on_several_brokers_is_advised_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    transport = transport_of()
+    inspect, kept = transport.inspect, Copies(1, frozenset({1}), frozenset({1}))
+
+    def of_three_brokers(names: list[str], timeout_s: float = 30.0) -> Inspection:
+        found = inspect(names, timeout_s)
+        topics = {name: facts._replace(copies=(kept,)) for name, facts in found.topics.items()}
+        topics[DATA] = topics[DATA]._replace(copies=(kept._replace(leader=None),))
+        return found._replace(topics=topics, brokers=frozenset({1, 2, 3}))
+
+    monkeypatch.setattr(transport, "inspect", of_three_brokers)
+    findings = found(transport)
+    acks = findings[SETTINGS.topics.acks]
+    assert acks.state == ADVICE and "one copy on a cluster of 3 brokers" in acks.found and acks.remedy
+    assert findings[DATA].state == MISSING and "no leader: partition 0" in findings[DATA].found
 
 
 def test_one_that_is_gone_is_missing_and_the_way_out_is_one() -> None:

@@ -61,3 +61,26 @@ def test_a_role_that_is_none_is_a_usage_error(cli: Cli, job_file: Path) -> None:
     ran = cli("plan", job_file, "--role", "king")
     assert ran.code == Exit.USAGE
     assert "king" in ran.err
+
+
+@pytest.mark.parametrize(("copies", "least"), [("3", "2"), ("2", None)])
+def test_copies_that_are_asked_for_are_in_every_command(
+    cli: Cli, job_file: Path, copies: str, least: str | None
+) -> None:
+    told = cli("plan", job_file, "--json", "--replication-factor", copies).json
+    for topic in told["topics"]:
+        assert topic["replication_factor"] == int(copies)
+        assert f"--partitions {topic['partitions']} --replication-factor {copies} " in topic["command"]
+        assert topic["settings"]["unclean.leader.election.enable"] == "false"
+        assert topic["settings"].get("min.insync.replicas") == least
+
+
+def test_without_copies_asked_for_a_plan_says_whose_default_holds(cli: Cli, job_file: Path) -> None:
+    ran = cli("plan", job_file)
+    assert "copies of each: the default of the broker" in ran.out
+    assert "--replication-factor 3" in ran.out and "min.insync.replicas" in ran.out
+    assert all(topic["replication_factor"] is None for topic in cli("plan", job_file, "--json").json["topics"])
+
+
+def test_no_copy_is_a_usage_error(cli: Cli, job_file: Path) -> None:
+    assert cli("plan", job_file, "--replication-factor", "0").code == Exit.USAGE

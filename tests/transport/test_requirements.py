@@ -14,7 +14,7 @@ from penstock.schemas.plan import Plan, Role
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
 from penstock.transport import Inspection, MemoryBroker, MemoryTransport, TopicFacts, TopicInfo
-from penstock.transport.kafka_admin import operations_of
+from penstock.transport.kafka_topics import operations_of
 from penstock.transport.requirements import Missing, missing, require, require_rights
 
 SETTINGS = JobSettings("flights", (OperatorSettings("reader", 4),))
