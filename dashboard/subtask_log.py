@@ -85,7 +85,7 @@ class SubtaskLog:
         end = there.end if before is None else max(there.begin, min(before, there.end))
         begin = max(there.begin, end - EVENTS_MAX)
         events = self._read(partition, begin, end)
-        acks, cut = self._acks(job.acks, events, newest=end == there.end)
+        acks, cut = self._acks(job.acks, events, oldest=begin == there.begin, newest=end == there.end)
         selection = Selection(operator, {index})
         told = [found for found in acks if found.record is not None and selection.speaks_of(found)]
         shown = [found for found in told if not isinstance(found.record, Heartbeat)]
@@ -110,11 +110,18 @@ class SubtaskLog:
             found[topics[partition.topic]] += there.end
         return found
 
-    def _acks(self, acks: Partition, events: Sequence[Recorded], newest: bool) -> tuple[list[Recorded], bool]:
-        """Return those of the time of a page's events, without events the last; and whether there are more."""
-        there = self._transport.offsets([acks], PATIENCE_S)[acks]
-        begin = max(there.begin, self._at(acks, events[0].at.timestamp_ms) if events else there.end - ACKS_MAX)
-        end = there.end if newest or not events else self._at(acks, events[-1].at.timestamp_ms + ACKS_AFTER_MS)
+    def _acks(
+        self, acks: Partition, events: Sequence[Recorded], *, oldest: bool, newest: bool
+    ) -> tuple[list[Recorded], bool]:
+        """Return those of the time of a page's events, and whether there are more.
+
+        What is older than the first event that the log has belongs to the oldest page.
+        """
+        begin, end = self._transport.offsets([acks], PATIENCE_S)[acks]
+        if events and not oldest:
+            begin = max(begin, self._at(acks, events[0].at.timestamp_ms))
+        if events and not newest:
+            end = self._at(acks, events[-1].at.timestamp_ms + ACKS_AFTER_MS)
         cut = end - begin > ACKS_MAX
         if cut and newest:
             begin = end - ACKS_MAX
