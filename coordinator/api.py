@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -211,3 +211,13 @@ class OperatorCoordinator:
         earlier one reverts them, although the answer was given. Raising refuses the request and affects nothing else.
         """
         raise NotImplementedError(f"{type(self).__name__} answers no requests")
+
+    def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
+        """Handle a batch that a streaming query sends with ``writeStream.format("penstock")``.
+
+        ``query`` is Spark's id of the query, ``batch_id`` its id of the batch. Each batch is handled once, and those of
+        one query in order: Spark commits a batch only when a completed checkpoint has its effect, and the effect of
+        one that a rollback undoes is asked for again. Raising refuses the batch and fails the query, and nothing else:
+        so look at the events first, and change the coordinator afterwards. The default refuses.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not implement handle_batch")

@@ -18,6 +18,7 @@ from ..schemas.errors import (
     StateError,
     UnreadableRecord,
 )
+from ..schemas.frames import unpack
 from ..schemas.ids import SubtaskId
 from ..schemas.sanitize import LastError, told
 from ..schemas.settings import OperatorSettings
@@ -48,6 +49,7 @@ CALLBACKS: Mapping[type[effects.Call], str] = {
     effects.CallReady: "execution_attempt_ready",
     effects.CallFailed: "execution_attempt_failed",
     effects.CallRequest: "handle_request",
+    effects.CallBatch: "handle_batch",
 }
 """The user's callback that each call makes."""
 
@@ -167,6 +169,8 @@ class OperatorHost:
                 user.execution_attempt_failed(call.subtask, call.attempt, call.reason)
             case effects.CallRequest():
                 self.mailbox.post(self._answer(call))
+            case effects.CallBatch():
+                self.mailbox.post(self._handle_batch(call))
 
     def _start(self) -> None:
         """Once; again, behind the reset, where it raised or was not reached."""
@@ -188,6 +192,18 @@ class OperatorHost:
         except BaseException as error:
             return inputs.RequestAnswered(call.offset, False, told(error), b"")
         return inputs.RequestAnswered(call.offset, True, "answered", answer)
+
+    def _handle_batch(self, call: effects.CallBatch) -> inputs.BatchHandled:
+        """As with a request, what user code raises refuses the batch; the job goes on."""
+        error, decode = "", self.spec.codec.decode
+        try:
+            events = [decode(event) for frame in call.frames for event in unpack(*frame)]
+            self.coordinator.handle_batch(call.query, call.batch, events)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as raised:
+            error = told(raised) or type(raised).__name__
+        return inputs.BatchHandled(self.epoch, call.operator, call.query, error)
 
     def _state(self, call: effects.CallReset) -> Any:
         if call.state is None:

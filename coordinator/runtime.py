@@ -277,6 +277,8 @@ class CoordinatorRuntime:
         if self._perform_log.isEnabledFor(logging.DEBUG):
             self._perform_log.debug("job=%s epoch=%s %s", self.settings.name, self._core.job.history.epoch, effect)
         match effect:
+            case _ if isinstance(effect, effects.Call):
+                self._call(effect)
             case effects.Append():
                 self._append(effect.subtask, effect.record)
             case effects.Commit():
@@ -315,19 +317,6 @@ class CoordinatorRuntime:
                 if effect.ending is not Ending.FENCED and not self._logs.events_stand(self.options.deadline_s):
                     raise untold(self.settings.name)
                 self._ended(effect)
-            case (
-                effects.CallReset()
-                | effects.CallStart()
-                | effects.CallEvents()
-                | effects.CallCheckpoint()
-                | effects.CallComplete()
-                | effects.CallAborted()
-                | effects.CallSubtaskReset()
-                | effects.CallReady()
-                | effects.CallFailed()
-                | effects.CallRequest()
-            ):
-                self._call(effect)
             case _:
                 assert_never(effect)
 

@@ -229,6 +229,23 @@ class BatchEvents:
     history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
 
 
+@dataclass(frozen=True, slots=True)
+class FeedPart:
+    """A part of a batch that a query sends to a coordinator of a job which it does not drive (section 10.9)."""
+
+    operator: Annotated[str, "operator whose coordinator it is for"]
+    query: Annotated[str, "Spark's id of the query, the same after a restart from its checkpointLocation"]
+    batch: Annotated[int, "Spark's id of the batch, ascending within the query"]
+    sender: Annotated[str, "unique to one writing of the batch; the reply names it"]
+    part: Annotated[int, "number of this part, from 0"]
+    parts: Annotated[int, "how many parts the batch has"]
+    size: Annotated[int, "bytes of payload of all parts"]
+    history: Annotated[str, "id of the job's checkpoint topic: another one in another incarnation of the job"]
+    count: Annotated[int, "how many events"]
+    lengths: Annotated[bytes, "each event's length, unsigned 32-bit little-endian"]
+    payload: Annotated[bytes, "the events end to end"]
+
+
 FromAttempt = (
     Heartbeat | SnapshotTaken | CheckpointAck | CheckpointDecline | Failed | Refused | Finished | OperatorEventFrame
 )
@@ -237,5 +254,5 @@ FromAttempt = (
 FromQuery = BatchWanted | BatchCommitted | BatchEventFrame | BatchEvents
 """Records of a Structured Streaming query that drives the job (section 10)."""
 
-AcksRecord = FromAttempt | FromQuery | RunStarted | Hello | Command | FailureHint | CoordinatorHeartbeat
+AcksRecord = FromAttempt | FromQuery | FeedPart | RunStarted | Hello | Command | FailureHint | CoordinatorHeartbeat
 """Whatever may stand in the acks partition."""

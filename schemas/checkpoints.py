@@ -79,6 +79,14 @@ class InputSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """How far the batches of a query have had their effect on an operator's coordinator."""
+
+    query: Annotated[str, "Spark's id of the query"]
+    batch: Annotated[int, "the highest id of a batch that had its effect before the cut"]
+
+
+@dataclass(frozen=True, slots=True)
 class OperatorSnapshot:
     """What belongs to an operator as a whole."""
 
@@ -88,6 +96,7 @@ class OperatorSnapshot:
     inbox_position: Annotated[int, "offset in the acks topic of the first record not handed over at the cut"]
     max_parallelism: Annotated[int, "how many key groups there were"]
     inputs: Annotated[tuple[InputSnapshot, ...], "how its inputs were spread"]
+    feeds: Annotated[tuple[FeedPosition, ...], "positions of the queries that feed its coordinator"] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from ...schemas.events import CheckpointCompleted as CompletedNotice
 from ...schemas.ids import SubtaskId
 from ...schemas.sanitize import recordable
 from ...schemas.state import StateHandle, state_location
-from . import commands, inbox, retention, sending, stops
+from . import commands, feeds, inbox, retention, sending, stops
 from .after_commit import Complete, CompleteBatch, CompleteEarlierBatch, NoFollowUp
 from .effects import (
     Append,
@@ -93,6 +93,7 @@ def _may_begin(job: JobState) -> bool:
         # mutant: two-calls-at-once
         and all(p.step is Step.ACKS and not p.stop for p in pending)  # the one before has its markers ◆
         and not epoch.inherited  # mutant: range-later.triggered
+        and epoch.feeds.calling is None  # mutant: triggered-within-a-batch
         and all(slot.phase is not SlotPhase.ABSENT for slot in reversed(slots))  # the last ones come last
         and any(slot.phase is SlotPhase.LIVE for slot in slots)
     )
@@ -115,6 +116,7 @@ def _trigger(job: JobState, request: SavepointRequest | None) -> None:
         uncut=set(job.coordinated()),
         required=frozenset(slot.subtask for slot in live),
         received={slot.subtask: slot.attempt.received_through for slot in live if slot.attempt is not None},
+        feeds=dict(epoch.feeds.positions),
     )
     for slot in live:
         slot.gateway.mark(n)
@@ -307,6 +309,7 @@ def operators_of(job: JobState, pending: Pending) -> tuple[OperatorSnapshot, ...
             o.name, o.parallelism, pending.states.get(o.name),
             pending.inbox_position,  # mutant: inbox-position-late
             settings.max_parallelism, tuple(InputSnapshot(i.upstream, i.partitioning) for i in o.inputs),
+            feeds.positions_of(o.name, pending.feeds),  # mutant: positions-forgotten
         )
         for o in settings.operators
     )  # fmt: skip
@@ -338,6 +341,7 @@ def completed(job: JobState, n: int, gone: Iterable[Checkpoint]) -> None:
             stops.stop(job, slot.attempt.id, slot.attempt.hello, stopping.cause)
         if snapshot.finished or pending.stop:
             _finish(job, slot, n, snapshot)
+    feeds.completed(job, n, pending.feeds)
     retention.forget(job, gone)
     if pending.command is not None:
         commands.answered(job, pending.command, f"savepoint {n} completed", n)
@@ -409,8 +413,9 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
     """Releases the stored state of an aborted checkpoint and refuses the command that had asked for it."""
     job.statistics.aborted += 1
     _over(job, pending, reason)
-    if job.schedule.trigger_at is None and any(slot.attempt and slot.attempt.finished for slot in job.live()):
-        # Without an interval nobody else asks for the checkpoint that contains an end.
+    wanted = job.current.feeds.waiting or any(slot.attempt and slot.attempt.finished for slot in job.live())
+    if job.schedule.trigger_at is None and wanted:
+        # Without an interval nobody else asks for the checkpoint that contains an end, or the effect of a batch.
         job.schedule.trigger_at = job.now + job.settings.heartbeat_interval
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
     locations = {handle.location for handle in handles if handle is not None and handle.location is not None}

@@ -26,6 +26,7 @@ from ...schemas.acks import (
     CoordinatorHeartbeat,
     Failed,
     FailureHint,
+    FeedPart,
     Finished,
     FromAttempt,
     Heartbeat,
@@ -49,6 +50,7 @@ from . import (
     checkpoints,
     commands,
     failover,
+    feeds,
     inbox,
     job_end,
     liveness,
@@ -75,6 +77,7 @@ from .inputs import (
     AckRead,
     AppendFailed,
     AttemptRejected,
+    BatchHandled,
     Begin,
     Committed,
     CoordinatorRaised,
@@ -177,6 +180,8 @@ def _dispatch(job: JobState, input: Input) -> None:
             batches.ends_seen(job, input)
         case RequestAnswered():
             commands.request_answered(job, input)
+        case BatchHandled():
+            feeds.handled(job, input)
         case WorkLeft():
             job_end.work_left(job, input)
         case FutureCompleted() | FutureFailed() | StateStored() | StateNotStored() | AttemptRejected():
@@ -274,6 +279,8 @@ def _read(job: JobState, read: AckRead) -> None:
             commands.read_command(job, read.offset, record)
         case BatchWanted() | BatchCommitted() | BatchEventFrame() | BatchEvents():
             batches.read(job, read.offset, record)
+        case FeedPart():
+            feeds.read(job, record)
         case FailureHint():
             _read_hint(job, record)
         case CoordinatorHeartbeat():
@@ -399,6 +406,7 @@ def _advance(job: JobState) -> bool:
                 or attempts.answer_hellos(job)
                 or commands.begin_due(job)
                 or commands.commit_outcomes(job)
+                or feeds.hand_over(job)
                 or _complete(job)
                 or batches.serve(job)
                 or job_end.drain(job)

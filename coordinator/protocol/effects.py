@@ -207,6 +207,17 @@ class CallRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class CallBatch:
+    """Answered by BatchHandled."""
+
+    operator: str
+    query: str
+    batch: int
+    frames: list[tuple[int, bytes, bytes]]
+    """Count, lengths and payload of each part."""
+
+
+@dataclass(frozen=True, slots=True)
 class Drain:
     """The job is about to end: say what user code has begun and not finished. Answered by WorkLeft, until none is."""
 
@@ -241,6 +252,7 @@ Call = (
     | CallReady
     | CallFailed
     | CallRequest
+    | CallBatch
 )
 
 Effect = (

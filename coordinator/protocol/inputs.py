@@ -166,6 +166,18 @@ class RequestAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchHandled:
+    """Answers ``CallBatch``."""
+
+    epoch: int
+    """Epoch in which the coordinator was called."""
+    operator: str
+    query: str
+    error: str
+    """What it raised, refusing the batch; empty where it returned."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkLeft:
     """Answers ``Drain``, behind what user code has posted before; again whenever some work has ended."""
 
@@ -208,6 +220,7 @@ Input = (
     | CoordinatorRaised
     | AttemptRejected
     | RequestAnswered
+    | BatchHandled
     | WorkLeft
     | AppendFailed
     | HeartbeatLost

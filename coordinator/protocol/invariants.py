@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...schemas.ids import NO_CHECKPOINT
 from .pending import Step
 from .registry import DISPLACED_MAX
-from .state import JobState, Phase, SlotPhase
+from .state import Epoch, JobState, Phase, SlotPhase
 
 
 def check_invariants(job: JobState) -> None:
@@ -42,9 +42,17 @@ def check_invariants(job: JobState) -> None:
     uncut = {operator for p in epoch.pending.values() for operator in p.uncut}
     assert {operator for operator, queue in epoch.withheld.items() if queue} <= uncut, "events withheld for no reason"
     assert all(count >= 0 for count in epoch.held_bytes.values())
+    _check_feeds(epoch)
     if epoch.inherited_bytes > job.settings.held_bytes_max:
         assert not any(inherited.parts for inherited in epoch.inherited.values()), "inbox ranges above their bound"
     assert epoch.inherited_due <= epoch.inherited.keys()
+
+
+def _check_feeds(epoch: Epoch) -> None:
+    feeds = epoch.feeds
+    assert all(batch <= feeds.positions.get(key, -1) for key, batch in feeds.durable.items()), "durable ahead of effect"
+    assert all(feeds.positions[key] >= batch for key, (batch, _) in feeds.waiting.items()), "an answer without effect"
+    assert feeds.calling is None or feeds.calling in feeds.parts
 
 
 def _check_registry(job: JobState) -> None:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from ...schemas.checkpoints import InboxEvents, SubtaskSnapshot
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
+from .feed_state import FeedKey
 from .timeline import Times
 
 
@@ -54,4 +55,6 @@ class Pending:
     inbox: dict[SubtaskId, list[InboxEvents]] = field(default_factory=dict)
     """Savepoints only: events read since the trigger from subtasks that have not acknowledged."""
     inbox_bytes: int = 0
+    feeds: Mapping[FeedKey, int] = field(default_factory=dict)
+    """Positions of the feeds at the trigger; at each operator's cut they are the same."""
     times: Times = field(default_factory=Times)

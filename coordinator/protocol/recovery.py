@@ -26,7 +26,7 @@ from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings, Restore
 from ...schemas.state import OPEN_END, Sender
 from ...schemas.status import Ending
-from . import attempts, batches, commands, inbox, payload_schemas, rescaling, stops
+from . import attempts, batches, commands, feeds, inbox, payload_schemas, rescaling, stops
 from .after_commit import BeginEpoch, FinishCatchUp
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
@@ -290,10 +290,12 @@ def claimed(job: JobState, first_id: int, committed: Committed) -> None:
     job.began = True
     job.schedule.next_id = first_id
     job.phase = Phase.CATCHING_UP
+    fed = feeds.restored(restored)  # mutant: feeds-begin-anew
     job.epoch = Epoch(
         job.history.epoch,
         restored,
         {s: Slot(s, committed.event_ends[s]) for s in job.settings.subtasks()},
+        feeds=fed,
         event_at=job.now,
     )
     for partition, end in committed.data_ends.items():

@@ -23,6 +23,7 @@ from ...schemas.status import End, Ending
 from ...schemas.versions import CURRENT, Versions
 from .after_commit import AfterCommit, CommandOutcome, Committing
 from .effects import Append, CallComplete, CallEvents, Commit, Effect, Settle
+from .feed_state import Feeds
 from .gateway import GatewayState
 from .log_clock import LogClock
 from .pending import Pending
@@ -146,6 +147,9 @@ class Dropped(StrEnum):
     BATCH_OF_ANOTHER_LIFE = "batch-of-another-life"
     BATCH_OF_NO_RUN = "batch-of-no-run"
     LATE_BATCH_EVENTS = "late-batch-events"
+    FEED_OF_ANOTHER_INCARNATION = "feed-of-another-incarnation"
+    FEED_OUT_OF_ORDER = "feed-out-of-order"
+    FEED_WITHOUT_ROOM = "feed-without-room"
     LATE_DECISION = "late-decision"
     LATE_ENDS = "late-ends"
     STALE_HEARTBEAT = "stale-Heartbeat"
@@ -220,6 +224,8 @@ class Epoch:
     """Operators that have not been told that the restored checkpoint is complete: some inherit events of it."""
     draining: Draining | None = None
     """Not None once every slot is DONE."""
+    feeds: Feeds = field(default_factory=Feeds)
+    """Batches that queries send to the coordinators."""
     event_at: float = 0.0
     """Monotonic seconds: when an event was last appended for a subtask, or received from one; or the epoch began."""
 

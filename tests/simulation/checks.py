@@ -31,6 +31,7 @@ from penstock.subtask_client.protocol import effects as do
 from penstock.transport.ports import Partition
 
 from .backlog import STRIKES_MAX
+from .feed_checks import FeedChecks
 from .query_checks import QueryChecks
 from .records import decoded_ack, keyed
 from .rescaling import RescalingChecks, fitted
@@ -65,6 +66,7 @@ class Checks:
         self._sent_in: dict[tuple[int, SubtaskId], list[int]] = {}
         self.query = QueryChecks(world, self)
         self.retention = RetentionChecks(world)
+        self.feeds = FeedChecks(world)
         self.rescaling = RescalingChecks(world)
         self._told: set[tuple[SubtaskId, str]] = set()
         """Whose user was told, or restored, that a checkpoint with which work has completed."""
@@ -366,6 +368,7 @@ class Checks:
         for operator in self.world.settings.operators:
             part = checkpoint.operator(operator.name)
             lists = json.loads(self.state_of(checkpoint.id, part.coordinator_state if part is not None else None))
+            self.feeds.completed(checkpoint, operator.name, lists["fed"])
             if self.world.config.rescales:
                 derived = checkpoint.header.rescaled_from != -1
                 fits = fitted(lists, operator.parallelism, checkpoint)
@@ -506,6 +509,8 @@ class Checks:
             return why
         if forgotten := set(world.commands) - set(self._executed.values()):
             return f"{sorted(forgotten)} neither executed nor refused"
+        if (waiting := self.feeds.drained()) is not None:
+            return waiting
         if (stayed := self.rescaling.stayed()) is not None:
             return stayed
         if (grown := self.retention.grown()) is not None:

@@ -156,6 +156,8 @@ class Config:
     """The job is purged and begins anew under its name, while processes of before are frozen."""
     forks: float = 0.0
     """A fork of one of its checkpoints is made while the job runs on; it is run too."""
+    feeds: int = 0
+    """So many queries send batches to each coordinator."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
@@ -329,6 +331,20 @@ def _rescaled() -> list[Config]:
     ]  # fmt: skip
 
 
+def _feeds() -> list[Config]:
+    base = Config("feeds", max_concurrent=2, feeds=2)
+    return [
+        *(replace(base, name=f"feeds-{policy}", policy=policy) for policy in FailoverPolicy),
+        replace(base, name="feeds-two", operators=2, feeds=1, savepoints=0.5),
+        replace(base, name="feeds-pair", shape=Shape.PAIR, operators=2, unaligned=True, max_concurrent=1),
+        replace(base, name="feeds-zombies", coordinator_faults=8.0, raises=0.0),
+        replace(base, name="feeds-raises", raises=8.0),
+        replace(base, name="feeds-outages", outages=8.0, freezes=4.0),
+        replace(base, name="feeds-rescale", rescales=20.0, coordinator_faults=2.0),
+        replace(base, name="feeds-stops", stops=0.5, savepoints=0.3, runs=1.0),
+    ]
+
+
 def _damaged_pairs() -> list[Config]:
     pair = Config("pair", shape=Shape.PAIR, operators=2, unaligned=True)
     return [
@@ -429,6 +445,7 @@ def _configs() -> dict[str, Config]:
         *_queries(),
         *_retention(),
         *_rescaled(),
+        *_feeds(),
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]

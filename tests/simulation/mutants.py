@@ -52,6 +52,37 @@ MUTANTS: dict[str, Mutant] = {
         Put("job.position"),
         "global2",
     ),
+    # ---- feeds (section 10.9)
+    "a-batch-twice": Mutant(
+        "section 10.9: a batch has its effect only if its id is above the feed's position",
+        Never(),
+        "feeds-replay",
+    ),
+    "batch-within-a-call": Mutant(
+        "section 10.9: a coordinator that owes a checkpoint future is handed no batch",
+        Put("owes_future = False"),
+        "feeds-replay",
+    ),
+    "triggered-within-a-batch": Mutant(
+        "section 10.9: no checkpoint is triggered while a coordinator handles a batch",
+        Skip(),
+        "feeds-replay",
+    ),
+    "positions-forgotten": Mutant(
+        "section 10.9: a checkpoint has the positions of the feeds",
+        Put("()"),
+        "feeds-replay",
+    ),
+    "feeds-begin-anew": Mutant(
+        "section 10.9: an epoch begins with the positions of the checkpoint that it restores",
+        Put("fed = feeds.Feeds()"),
+        "feeds-global",
+    ),
+    "answered-ahead-of-its-checkpoint": Mutant(
+        "section 10.9: a batch is answered when a completed checkpoint has its effect",
+        Always(),
+        "feeds-replay",
+    ),
     # ---- acks and completion (sections 3, 7.6, 7.7)
     "repeated-ack-counts": Mutant(
         "section 7.7: acks are taken by identity, not by count",

@@ -6,6 +6,7 @@ from penstock.schemas.acks import AcksRecord
 from penstock.schemas.checkpoints import CheckpointLogRecord
 from penstock.schemas.codec import decode
 from penstock.schemas.errors import ForeignRecord
+from penstock.schemas.status import StatusRecord
 from penstock.transport.ports import LogRecord
 
 
@@ -26,3 +27,12 @@ def keyed(record: LogRecord) -> tuple[str, CheckpointLogRecord | None]:
     decoded = decode(record.value)
     assert isinstance(decoded, CheckpointLogRecord)
     return key, decoded
+
+
+def reply_of(record: LogRecord) -> StatusRecord | None:
+    """None for what is unreadable."""
+    try:
+        decoded = decode(record.value)
+    except ForeignRecord:
+        return None
+    return decoded if isinstance(decoded, StatusRecord) else None

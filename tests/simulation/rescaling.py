@@ -52,6 +52,7 @@ def fitted(lists: Mapping[str, Any], parallelism: int, checkpoint: Checkpoint) -
         "received": {str(s): [] for s in range(parallelism)},
         "requests": lists["requests"],
         "past": lists["past"] + received,
+        "fed": lists["fed"],
     }
 
 

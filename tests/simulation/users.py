@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.coordinator.api import CheckpointResult, EventContext, Gateway, OperatorCoordinator
@@ -40,6 +40,8 @@ class NumberedCoordinator(OperatorCoordinator):
         self.live: dict[int, int] = {}
         """By subtask: the attempt that it was told is ready, and not told has failed."""
         self.requests: list[int] = []
+        self.fed: dict[str, list[list[Any]]] = {}
+        """By query: each batch that was handled, with its rows."""
         self.owed: dict[int, CheckpointResult] = {}
         """Checkpoint futures not completed, aborted ones included."""
         self.cuts: dict[int, Lists] = {}
@@ -54,7 +56,7 @@ class NumberedCoordinator(OperatorCoordinator):
 
     def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
         self._maybe_raise("reset_to_checkpoint")
-        lists = state or {"sent": {}, "received": {}, "requests": [], "past": []}
+        lists = state or {"sent": {}, "received": {}, "requests": [], "past": [], "fed": {}}
         checkpoint = self.world.checks.history.checkpoints.get(checkpoint_id)
         if self.world.config.rescales and checkpoint is not None:
             lists = fitted(lists, len(self.subtasks), checkpoint)
@@ -63,6 +65,7 @@ class NumberedCoordinator(OperatorCoordinator):
         self.sent = {s: list(lists["sent"].get(str(s), ())) for s in self.subtasks}
         self.received = {s: list(lists["received"].get(str(s), ())) for s in self.subtasks}
         self.requests = list(lists["requests"])
+        self.fed = {query: list(batches) for query, batches in lists["fed"].items()}
         self.gateways.clear()
         self.live.clear()
         self.cuts = {checkpoint_id: {s: list(sent) for s, sent in self.sent.items()}}
@@ -142,6 +145,14 @@ class NumberedCoordinator(OperatorCoordinator):
         self.requests.append(request)
         return request
 
+    def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
+        self._maybe_raise("handle_batch")
+        self.process.check_may_be_handed(self.operator)
+        handled = self.fed.setdefault(query, [])
+        if any(batch_id == batch for batch, _ in handled):
+            raise Violation(f"section 10.9: batch {batch_id} of query {query} has its effect twice")
+        handled.append([batch_id, list(events)])
+
     # ---- what it does of its own accord, each a step of the scheduler
 
     def can_send(self, subtask: int) -> bool:
@@ -182,6 +193,7 @@ class NumberedCoordinator(OperatorCoordinator):
 
     def complete(self, checkpoint_id: int) -> None:
         lists = {"sent": self.sent, "received": self.received, "requests": self.requests, "past": self.past}
+        lists |= {"fed": self.fed}
         self.cut_at[checkpoint_id] = self.world.newest_uid
         self.world.trace(f"{self.process} {self.operator} completes its future of {checkpoint_id}: sent {self.sent}")
         self.cuts[checkpoint_id] = {s: list(sent) for s, sent in self.sent.items()}

@@ -34,6 +34,7 @@ from .configs import (
 from .coordinator_process import CoordinatorProcess
 from .damage import damages
 from .faults import Fault
+from .feeder import Feeder
 from .forking import NAME, fork_off, run_copy
 from .pen import Pen
 from .planner_process import PlannerProcess
@@ -151,6 +152,9 @@ class World:
         self._past = 0
         """How many processes there were in those."""
         self.checks = Checks(self)
+        names = [operator.name for operator in self.settings.operators]
+        self.feeders = [Feeder(self, name, f"q{n}") for n in range(config.feeds) for name in names]
+        """Queries that feed the coordinators."""
         self.standby = Group(self) if config.standby else None
         if not config.driven_by_query and origin is None:
             self.new_run()
@@ -471,6 +475,8 @@ class World:
                 acts.append((0.03 * self.config.stops, self._command, CommandKind.STOP))
             if self.config.discards:
                 acts.append((0.03 * self.config.discards, self._command, CommandKind.DISCARD))
+        for feeder in self.feeders:
+            acts += feeder.actions()
         return acts + strikes(self) + damages(self) + self.storage.actions()
 
     def _owns_log(self, coordinator: CoordinatorProcess) -> bool:
@@ -529,6 +535,7 @@ class World:
     def _wait(self) -> None:
         """Nobody has anything to do before the next deadline."""
         due = [max(at, p.frozen_until) for p in self.processes() if (at := p.deadline()) is not None]
+        due += [max(at, self.now) for feeder in self.feeders if (at := feeder.deadline()) is not None]
         if self.away:
             due.append(self.away_until)
         due += [p.cut_off_until for p in self.processes() if isinstance(p, _CLIENTS) and p.cut_off_until > self.now]

@@ -1,0 +1,160 @@
+"""Batches of queries that do not drive the job, on their way to a coordinator (protocol, section 10.9).
+
+A *feed* is what one query sends to one operator's coordinator. A batch has its effect once: its id must be above the
+feed's position, and the position is part of every checkpoint. The sender gets its answer when a completed checkpoint
+has the effect, so Spark commits no batch that a rollback can undo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ...checkpoint_log.history import Checkpoint
+from ...schemas.acks import FeedPart
+from ...schemas.checkpoints import FeedPosition
+from ...schemas.status import CommandReply
+from .effects import CallBatch, Reply
+from .feed_state import FeedKey, FeedParts, Feeds
+from .inputs import BatchHandled
+from .state import Dropped, JobState
+
+FEEDS_MAX = 1_000
+"""Positions that an operator keeps: a query keeps its id for ever, so they are never forgotten."""
+PART_BYTES = 100
+"""What a part takes in memory beside its lengths and payload."""
+NAME_CHARS_MAX = 200
+"""Characters of the names that a part carries."""
+
+
+def restored(checkpoint: Checkpoint | None) -> Feeds:
+    """Return the feeds of an epoch that begins with this checkpoint."""
+    operators = () if checkpoint is None else checkpoint.header.operators
+    positions = {(o.operator, feed.query): feed.batch for o in operators for feed in o.feeds}
+    return Feeds(positions, dict(positions))
+
+
+def positions_of(operator: str, positions: Mapping[FeedKey, int]) -> tuple[FeedPosition, ...]:
+    """Return what a checkpoint says of one operator's feeds."""
+    return tuple(FeedPosition(query, batch) for (of, query), batch in positions.items() if of == operator)
+
+
+def read(job: JobState, part: FeedPart) -> None:
+    """Take the next part of a batch. A sender whose part is dropped writes its batch again."""
+    if job.epoch is None:
+        return job.drop(Dropped.FEED_OUT_OF_ORDER)
+    if part.history != job.topic_ids.get(job.settings.topics.checkpoints):
+        return job.drop(Dropped.FEED_OF_ANOTHER_INCARNATION)
+    if max(len(part.query), len(part.sender)) > NAME_CHARS_MAX or min(part.batch, part.size, part.parts - 1) < 0:
+        return job.drop(Dropped.UNREADABLE)
+    feeds, key = job.current.feeds, (part.operator, part.query)
+    if part.part == 0:
+        return _begin(job, feeds, key, part)
+    assembled = feeds.parts.get(key)
+    if assembled is None or assembled.sender != part.sender or len(assembled.read) != part.part:
+        return job.drop(Dropped.FEED_OUT_OF_ORDER)
+    return _add(job, feeds, key, part)
+
+
+def _begin(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
+    if (refused := _refusal(job, feeds, key, part)) is not None:
+        return _answer(job, part.sender, False, refused)
+    if part.batch <= feeds.positions.get(key, -1):  # mutant: a-batch-twice
+        if part.batch <= feeds.durable.get(key, -1):
+            return _answer(job, part.sender, True, _had_effect(part.batch))
+        feeds.waiting[key] = part.batch, part.sender
+        return None
+    if feeds.calling == key:
+        return job.drop(Dropped.FEED_OUT_OF_ORDER)
+    if (before := feeds.parts.pop(key, None)) is not None and before.sender != part.sender:
+        _answer(job, before.sender, False, f"another process writes batch {part.batch} of the same query")
+    reserved = sum(_taken(each) for (operator, _), each in feeds.parts.items() if operator == part.operator)
+    if reserved + _taken(part) > _room(job, part.operator):
+        return job.drop(Dropped.FEED_WITHOUT_ROOM)
+    feeds.parts[key] = FeedParts(part.sender, part.batch, part.parts, part.size)
+    return _add(job, feeds, key, part)
+
+
+def _refusal(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> str | None:
+    """Return why no coordinator takes this batch, whoever sends it again."""
+    if job.settings.driven_by_query:
+        return "a query drives this job: send with send_to_coordinator, from its batches"
+    if job.current.draining is not None or job.history.stopping is not None:
+        return "the job ends"
+    if part.operator not in job.coordinated():
+        known = ", ".join(job.coordinated()) or "none"
+        return f"no operator {part.operator!r} with a coordinator; there is: {known}"
+    if _taken(part) > (room := _room(job, part.operator)):
+        return (
+            f"the batch has {_taken(part)} bytes, and operator {part.operator} takes {room} (max_held_bytes): bound the"
+            " source's batches (maxOffsetsPerTrigger, maxFilesPerTrigger), or raise it"
+        )
+    if key not in feeds.positions and sum(operator == part.operator for operator, _ in feeds.positions) >= FEEDS_MAX:
+        return f"operator {part.operator} has been fed by {FEEDS_MAX} queries, and keeps no more positions"
+    return None
+
+
+def _taken(batch: FeedPart | FeedParts) -> int:
+    return batch.size + PART_BYTES * batch.parts
+
+
+def _room(job: JobState, operator: str) -> int:
+    return job.settings.operator(operator).max_held_bytes
+
+
+def _add(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
+    assembled = feeds.parts[key]
+    assembled.read.append((part.count, part.lengths, part.payload))
+    if sum(len(lengths) + len(payload) for _, lengths, payload in assembled.read) > assembled.size:
+        del feeds.parts[key]
+        job.drop(Dropped.UNREADABLE)
+
+
+def hand_over(job: JobState) -> bool:
+    """Hand over a whole batch whose coordinator owes no checkpoint future; whether there was one."""
+    feeds = job.current.feeds
+    if feeds.calling is not None:
+        return False
+    uncut = {operator for pending in job.current.pending.values() for operator in pending.uncut}
+    for (operator, query), assembled in feeds.parts.items():
+        owes_future = operator in uncut  # mutant: batch-within-a-call
+        if len(assembled.read) == assembled.parts and not owes_future:
+            feeds.calling = operator, query
+            frames, assembled.read = assembled.read, []
+            job.current.event_at = job.now
+            job.emit(CallBatch(operator, query, assembled.batch, frames))
+            return True
+    return False
+
+
+def handled(job: JobState, done: BatchHandled) -> None:
+    """The coordinator has the batch, or has refused it. A checkpoint that has it is asked for."""
+    if job.epoch is None or job.epoch.number != done.epoch:
+        return None
+    feeds, key = job.epoch.feeds, (done.operator, done.query)
+    assert feeds.calling == key, f"{done}, and {feeds.calling} is being called"
+    feeds.calling = None
+    assembled = feeds.parts.pop(key)
+    if done.error:
+        return _answer(job, assembled.sender, False, done.error)
+    feeds.positions[key] = assembled.batch
+    feeds.waiting[key] = assembled.batch, assembled.sender
+    job.schedule.trigger_at = job.now
+    return None
+
+
+def completed(job: JobState, n: int, contained: Mapping[FeedKey, int]) -> None:
+    """Checkpoint ``n`` is complete, and has the effect of every batch up to these positions."""
+    feeds = job.current.feeds
+    feeds.durable = dict(contained)
+    for key, (batch, sender) in list(feeds.waiting.items()):
+        if batch <= contained.get(key, -1):  # mutant: answered-ahead-of-its-checkpoint
+            del feeds.waiting[key]
+            _answer(job, sender, True, f"{_had_effect(batch)}, in checkpoint {n}", n)
+
+
+def _had_effect(batch: int) -> str:
+    return f"batch {batch} has had its effect"
+
+
+def _answer(job: JobState, sender: str, accepted: bool, outcome: str, checkpoint_id: int = -1) -> None:
+    job.emit(Reply(CommandReply(sender, accepted, outcome, checkpoint_id, b"")))
