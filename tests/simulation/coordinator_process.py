@@ -388,9 +388,12 @@ class CoordinatorProcess:
             raise Violation(f"section 8: {subtask} is ended for what it has not been told: {cause}")
 
     def check_may_be_handed(self, operator: str) -> None:
-        pending = {} if self.core.job.epoch is None else self.core.job.epoch.pending
-        if any(n in pending and operator in pending[n].uncut for n in self.users[operator].owed):
+        if self.owes_future(operator):
             raise Violation(f"section 7.2: {operator} is handed an event while it owes a checkpoint future")
+
+    def owes_future(self, operator: str) -> bool:
+        pending = {} if self.core.job.epoch is None else self.core.job.epoch.pending
+        return any(n in pending and operator in pending[n].uncut for n in self.users[operator].owed)
 
     def _append(self, effect: effects.Append) -> None:
         epoch = self.core.job.history.epoch
