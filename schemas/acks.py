@@ -239,7 +239,7 @@ class FeedPart:
     sender: Annotated[str, "unique to one writing of the batch; the reply names it"]
     part: Annotated[int, "number of this part, from 0"]
     parts: Annotated[int, "how many parts the batch has"]
-    size: Annotated[int, "bytes of payload of all parts"]
+    size: Annotated[int, "bytes of lengths and payload of all parts"]
     history: Annotated[str, "id of the job's checkpoint topic: another one in another incarnation of the job"]
     count: Annotated[int, "how many events"]
     lengths: Annotated[bytes, "each event's length, unsigned 32-bit little-endian"]

@@ -131,25 +131,30 @@ class BatchOutbox:
 
 def event_columns(frame: DataFrame, target: EventsTarget) -> DataFrame:
     """Only what is sent. Raises ConfigurationError where ``event`` is not what the operator's codec writes."""
+    require_event_column(frame.schema, event_type(target.event_schema), f"operator {target.operator!r}")
     columns = {column.name: column.dataType for column in frame.schema.fields}
-    if EVENT not in columns:
-        raise ConfigurationError(
-            f"send_to_coordinator takes a DataFrame with a column {EVENT!r} (and, if you like, {SUBTASK!r}), and this"
-            f" one has {', '.join(columns) or 'no columns'}: rename one, or make one with struct(...)"
-        )
-    own = event_type(target.event_schema)
-    if not _takes(columns[EVENT], own):
-        other = "binary or string" if own.codec is None else f"{own.spark.simpleString()}, or binary as encoded before"
-        raise ConfigurationError(
-            f"the column {EVENT!r} of send_to_coordinator is {columns[EVENT].simpleString()}, and events of operator"
-            f" {target.operator!r} are {other}"
-        )
     if SUBTASK in columns and not isinstance(columns[SUBTASK], IntegralType):
         raise ConfigurationError(
             f"the column {SUBTASK!r} of send_to_coordinator is {columns[SUBTASK].simpleString()}; it must be a whole"
             f" number below the parallelism ({target.parallelism})"
         )
     return frame.select(*(name for name in (EVENT, SUBTASK) if name in columns))
+
+
+def require_event_column(schema: StructType, own: EventType, receiver: str) -> None:
+    """Raise ConfigurationError unless the column ``event`` is what the receiver's codec writes."""
+    columns = {column.name: column.dataType for column in schema.fields}
+    if EVENT not in columns:
+        raise ConfigurationError(
+            f"events to the coordinator of {receiver} are the column {EVENT!r} of a DataFrame, and this one has"
+            f" {', '.join(columns) or 'no columns'}: rename one, or make one with struct(...)"
+        )
+    if not _takes(columns[EVENT], own):
+        other = "binary or string" if own.codec is None else f"{own.spark.simpleString()}, or binary as encoded before"
+        raise ConfigurationError(
+            f"the column {EVENT!r} is {columns[EVENT].simpleString()}, and events to the coordinator of {receiver} are"
+            f" {other}"
+        )
 
 
 def _takes(given: DataType, own: EventType) -> bool:
@@ -229,7 +234,7 @@ class EventSender:
             batch.column(batch.schema.get_field_index(SUBTASK)).to_pylist() if SUBTASK in batch.schema.names else None
         )
         default = self._partition % self._target.parallelism
-        for at, event in enumerate(_payloads(batch.column(0), self._type)):
+        for at, event in enumerate(payloads(batch.column(0), self._type)):
             self._add(default if subtasks is None else self._checked(subtasks[at]), event)
 
     def finish(self) -> list[tuple[int, int, str, int, int]]:
@@ -325,7 +330,7 @@ class _Acked:
             )
 
 
-def _payloads(column: pyarrow.Array, own: EventType) -> Iterator[bytes]:
+def payloads(column: pyarrow.Array, own: EventType) -> Iterator[bytes]:
     """The column's values as bytes on the topic."""
     import pyarrow as pa
 

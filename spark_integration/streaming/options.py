@@ -1,10 +1,10 @@
-"""The source's options, as a user gives them to ``spark.readStream``."""
+"""Options of the source and of the sink, as a user gives them to ``spark.readStream`` and ``df.writeStream``."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...schemas.errors import ConfigurationError
@@ -27,6 +27,10 @@ _KNOWN = (
     "maxHeldBytes",
     "eventSchema",
 )
+_KNOWN_TO_SINK = ("job", "operator", "prefix", "coordinatorTimeout", "maxHeldBytes", "eventSchema")
+_ASYNC_PROGRESS = "asyncProgressTrackingEnabled"
+_SPARKS = ("checkpointLocation", "queryName", "path", _ASYNC_PROGRESS, "asyncProgressTrackingCheckpointIntervalMs")
+"""Options of a query, which Spark gives its sink, too."""
 _SECRETS = "clientSettingsSecret"
 """All client settings in one option, in JSON. Spark shows a plan's options; it hides what is called a secret, but knows
 few of the settings that are one."""
@@ -58,24 +62,11 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SourceOptions:
         """Raises ConfigurationError for an option that is missing, unknown or wrong."""
-        given = {name.lower(): value for name, value in options.items()}
-        hidden = json.loads(given.pop(_SECRETS.lower(), "{}"))
-        known = {name.lower() for name in _KNOWN}
-        for name in given:
-            if name not in known and not name.startswith(_KAFKA):
-                raise ConfigurationError(
-                    f"the penstock source has no option {name!r}; it has {', '.join(_KNOWN)}, and client settings as"
-                    f" {_KAFKA}<name>, {BOOTSTRAP} first of all"
-                )
-        client_settings = {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
-        client_settings = {**hidden, **client_settings}
-        bootstrap = client_settings.pop("bootstrap.servers", "")
-        if not bootstrap.strip():
-            raise ConfigurationError(f"the option {BOOTSTRAP!r} is missing: give host:port of the Kafka broker")
+        given, kafka = _parted(options, _KNOWN, "source")
         return cls(
             TopicNames(given.get("prefix", DEFAULT_PREFIX), _required(given, "job")),
             checked_name("option 'operator'", _required(given, "operator")),
-            KafkaConfig(bootstrap, client_settings),
+            kafka,
             _flag(given, "fresh"),
             _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
             _seconds(given, "maxWait", MAX_WAIT_S, least=0.0),
@@ -112,11 +103,66 @@ class SourceOptions:
         return event_type(self.event_schema)
 
 
+@dataclass(frozen=True)
+class SinkOptions:
+    """Checked options of the sink. ``repr`` never shows the value of a client setting."""
+
+    topics: TopicNames
+    operator: str
+    kafka: KafkaConfig
+    coordinator_timeout_s: float
+    """Seconds that a batch may take until a completed checkpoint has its effect."""
+    event_schema: str | None
+    """The codec's Avro schema in JSON; None: bytes."""
+    max_held_bytes: int
+    """Of one batch."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SinkOptions:
+        """Raise ConfigurationError for an option that is missing, unknown or wrong. Leave Spark's own aside."""
+        given, kafka = _parted(options, _KNOWN_TO_SINK, "sink", ignored=_SPARKS)
+        if _flag(given, _ASYNC_PROGRESS):
+            raise ConfigurationError(
+                f"the option {_ASYNC_PROGRESS!r} lets Spark run other rows under the id of a batch that the coordinator"
+                " has had, and they would be lost: leave it out"
+            )
+        return cls(
+            TopicNames(given.get("prefix", DEFAULT_PREFIX), _required(given, "job")),
+            checked_name("option 'operator'", _required(given, "operator")),
+            kafka,
+            _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
+            given.get("eventschema") or None,
+            _bytes(given, "maxHeldBytes", SourceOptions.max_held_bytes),
+        )
+
+    def event(self) -> EventType:
+        return event_type(self.event_schema)
+
+
+def _parted(
+    options: Mapping[str, str], known: Sequence[str], what: str, *, ignored: Collection[str] = ()
+) -> tuple[dict[str, str], KafkaConfig]:
+    """Own options by lower-case name, and the client's. Raise ConfigurationError for one that is neither."""
+    given = {name.lower(): value for name, value in options.items()}
+    hidden = json.loads(given.pop(_SECRETS.lower(), "{}"))
+    names = {name.lower() for name in (*known, *ignored)}
+    for name in given:
+        if name not in names and not name.startswith(_KAFKA):
+            raise ConfigurationError(
+                f"the penstock {what} has no option {name!r}; it has {', '.join(known)}, and client settings as"
+                f" {_KAFKA}<name>, {BOOTSTRAP} first of all"
+            )
+    client_settings = {name.removeprefix(_KAFKA): value for name, value in given.items() if name.startswith(_KAFKA)}
+    client_settings = {**hidden, **client_settings}
+    bootstrap = client_settings.pop("bootstrap.servers", "")
+    if not bootstrap.strip():
+        raise ConfigurationError(f"the option {BOOTSTRAP!r} is missing: give host:port of the Kafka broker")
+    return given, KafkaConfig(bootstrap, client_settings)
+
+
 def _required(given: Mapping[str, str], name: str) -> str:
     if name not in given:
-        raise ConfigurationError(
-            f"the option {name!r} is missing: .option({name!r}, ...) names the {name} to read from"
-        )
+        raise ConfigurationError(f"the option {name!r} is missing: .option({name!r}, ...) names the {name}")
     return given[name]
 
 

@@ -1,7 +1,7 @@
-"""The Python data source ``penstock``: an operator's events as a streaming DataFrame.
+"""The Python data source ``penstock``: an operator's events as a streaming DataFrame, and a sink to a coordinator.
 
 Spark makes it in the driver, plans with it in one process and reads with it in others. What runs where:
-``latestOffset`` and ``partitions`` in the planner's process, ``read`` in a task.
+``latestOffset`` and ``partitions`` in the planner's process, ``read`` in a task. The sink is in :mod:`.sink`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ...schemas.status import BatchOutcome
 from ...transport.kafka import KafkaTransport
 from ...transport.ports import Transport
 from .offsets import StreamOffset
-from .options import SourceOptions
+from .options import SinkOptions, SourceOptions
 from .reading import EventsRange, columns, read_range
 
 if TYPE_CHECKING:
@@ -34,17 +34,20 @@ MakeTransport = Callable[[], Transport]
 
 
 class PenstockSource(DataSource):
-    """``spark.readStream.format("penstock")``; its options are those of :class:`.options.SourceOptions`."""
+    """``spark.readStream.format("penstock")`` and ``df.writeStream.format("penstock")``.
+
+    The options are those of :class:`.options.SourceOptions` and :class:`.options.SinkOptions`.
+    """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._parsed = SourceOptions.parse(options)
+        self._options = options
 
     @classmethod
     def name(cls) -> str:
         return NAME
 
     def schema(self) -> StructType:
-        return columns(self._parsed.event())
+        return columns(SourceOptions.parse(self._options).event())
 
     def reader(self, schema: StructType) -> Any:
         raise ConfigurationError("the penstock source is a stream: use spark.readStream, and not spark.read")
@@ -56,7 +59,16 @@ class PenstockSource(DataSource):
                 f"the penstock source has columns of its own ({own.simpleString()}): leave .schema(...) out, and choose"
                 " columns behind it with select"
             )
-        return StreamReader(self._parsed)
+        return StreamReader(SourceOptions.parse(self._options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> Any:
+        raise ConfigurationError("the penstock sink takes the batches of a streaming query: use df.writeStream")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        from .sink import StreamWriter  # sends with what no reader needs
+
+        options = SinkOptions.parse(self._options)
+        return StreamWriter(options, schema, partial(KafkaTransport.from_config, options.kafka))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -347,11 +347,11 @@ def test_only_the_event_and_its_subtask_are_sent(transport: MemoryTransport) -> 
 
 
 @pytest.mark.parametrize(("schema", "typed", "message"), [
-    ("number int", False, "takes a DataFrame with a column 'event'.*this one has number"),
+    ("number int", False, "are the column 'event' of a DataFrame.*this one has number"),
     ("", False, "this one has no columns"),
-    ("event int", False, "is int, and events of operator 'reader' are binary or string"),
-    ("event rule", False, "is struct<name:string,limit:bigint>, and events of operator 'reader' are binary or string"),
-    ("event string", True, "is string, and events of operator 'reader' are struct<name:string,limit:bigint>, or b"),
+    ("event int", False, "is int, and events to the coordinator of operator 'reader' are binary or string"),
+    ("event rule", False, "is struct<name:string,limit:bigint>, and .* of operator 'reader' are binary or string"),
+    ("event string", True, "is string, and .* of operator 'reader' are struct<name:string,limit:bigint>, or b"),
     ("event binary, subtask string", False, "'subtask' of send_to_coordinator is string; it must be a whole number"),
 ])  # fmt: skip
 def test_other_columns_are_refused_before_anything_runs(
