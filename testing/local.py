@@ -9,16 +9,19 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
+from ..client.batch_sender import QueryBatch, send_batch
 from ..client.job_client import JobClient
 from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import check_may_start, require_history
 from ..coordinator.service import CoordinatorService
 from ..job import Job
 from ..schemas.errors import JobFailed
+from ..schemas.frames import pack, split
 from ..schemas.ids import SubtaskId
 from ..schemas.status import End, JobStatus
 from ..subtask_client.runtime import SubtaskRuntime
@@ -183,6 +186,18 @@ class LocalJob:
         lines += [f"  injected {fault}" for fault in injected[-_TOLD_MAX:]]
         lines += [f"  NOT injected: {fault}" for fault in self.faults.waiting]
         return "\n".join(lines)
+
+    def send_batch(
+        self, operator: str, events: Iterable[Any], batch_id: int = 0, *, query: str = "query", timeout: float = 30.0
+    ) -> int:
+        """Send a batch as the streaming sink does, and return the checkpoint that has its effect.
+
+        -1: it had it before. Raises JobError where the coordinator refuses the batch, or does not answer in time.
+        """
+        codec = self.job.operators[operator].codec
+        frames = [pack(run) for run in split([codec.encode(event) for event in events])]
+        batch = QueryBatch(operator, query, batch_id, frames)
+        return send_batch(self.client, self._client_view, batch, timeout).checkpoint_id
 
     # ---- processes that die, freeze, and are replaced
 
