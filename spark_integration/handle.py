@@ -8,14 +8,18 @@ import time
 from collections.abc import Callable
 from html import escape
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..job import Job
+from ..job import Job, Operator
 from ..schemas.errors import ConfigurationError, JobError, PenstockError
 from ..schemas.status import CommandReply, JobStatus
 from .display import displayed
 from .results import JobResult
 from .supervisor import RunParts, Supervisor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 _log = logging.getLogger(__name__)
 
@@ -123,10 +127,7 @@ class JobHandle:
         Raises ConfigurationError for an operator that does not exist, JobError where the request is refused, raises
         over there, or is not answered in time.
         """
-        if operator not in self._job.operators:
-            known = ", ".join(self._job.operators)
-            raise ConfigurationError(f"job {self._job.name!r} has no operator {operator!r}; it has: {known}")
-        codec = self._job.operators[operator].codec
+        codec = self._operator(operator).codec
         data = codec.encode(payload)
         reply = self._asked(lambda: self._parts.client.request(operator, data, timeout))
         if reply is None:
@@ -134,6 +135,19 @@ class JobHandle:
         if not reply.accepted:
             raise JobError(f"operator {operator!r} of job {self._job.name!r} refused a request: {reply.outcome}")
         return codec.decode(reply.payload)
+
+    def write_stream(self, frame: DataFrame, operator: str, **options: object) -> DataStreamWriter:
+        """Return a writer that sends the batches of a streaming query to the operator's coordinator, each once.
+
+        Give it a ``checkpointLocation`` and start it. The column ``event`` has what the operator's codec reads; the
+        coordinator gets it in ``handle_batch``. ``options`` are the sink's: ``coordinatorTimeout=300``,
+        ``eventSchema=""`` (events are encoded already). Raises ConfigurationError for another column, operator or
+        option.
+        """
+        from .streaming.writing import stream_writer  # needs the extra for streaming
+
+        self._operator(operator)
+        return stream_writer(frame, self._job, operator, self._parts.kafka, options)
 
     def stop(self, savepoint: bool = False, timeout: float = 60.0) -> JobResult:
         """Stops the run, after taking a savepoint if wanted, and returns when all of it has ended.
@@ -169,6 +183,12 @@ class JobHandle:
             if error is None and self._supervisor.error is None:
                 raise
             _log.warning("job=%s: its run ended on the way out of its block: %s", self._job.name, ended)
+
+    def _operator(self, name: str) -> Operator:
+        if name not in self._job.operators:
+            known = ", ".join(self._job.operators)
+            raise ConfigurationError(f"job {self._job.name!r} has no operator {name!r}; it has: {known}")
+        return self._job.operators[name]
 
     def _asked(self, ask: Callable[[], CommandReply]) -> CommandReply | None:
         """The reply; None where the run ends first."""

@@ -114,7 +114,7 @@ def _started(
     service = _service(job, transport, options, silent) if coordinated_here else None
     spark_job = SparkJob(context, plan, inputs)
     slots = SlotWatch(job.name, len(plan.settings.subtasks()), facts_of(context))
-    parts = RunParts(plan.settings, plan.run, transport, service, client, spark_job, slots, stop_timeout_s)
+    parts = RunParts(plan.settings, plan.run, plan.kafka, transport, service, client, spark_job, slots, stop_timeout_s)
     supervisor = silent.supervisor = Supervisor(context, parts)
     if service is not None:
         service.start()

@@ -29,6 +29,7 @@ from ..schemas.errors import JobError, JobFailed, RunReplaced, TransportError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
 from ..schemas.status import ENDED, Ending, JobStatus
+from ..transport.kafka import KafkaConfig
 from ..transport.ports import Partition, Transport, Writer
 from . import listener
 from .listener import TaskEnded
@@ -63,6 +64,7 @@ class RunParts:
 
     settings: JobSettings
     run_id: str
+    kafka: KafkaConfig
     transport: Transport
     service: CoordinatorService | None
     """None where the coordinator runs elsewhere."""

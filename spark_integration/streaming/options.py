@@ -86,13 +86,8 @@ class SourceOptions:
             "maxWait": repr(self.max_wait_s),
             "checkpointEveryTrigger": str(self.checkpoint_every_trigger).lower(),
             "maxHeldBytes": str(self.max_held_bytes),
-            BOOTSTRAP: self.kafka.bootstrap,
         }
-        if self.kafka.client_settings:
-            options[_SECRETS] = json.dumps(self.kafka.client_settings)
-        if self.event_schema is not None:
-            options["eventSchema"] = self.event_schema
-        return options
+        return options | _shared_options(self.kafka, self.event_schema)
 
     @property
     def job(self) -> str:
@@ -110,11 +105,11 @@ class SinkOptions:
     topics: TopicNames
     operator: str
     kafka: KafkaConfig
-    coordinator_timeout_s: float
+    coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S
     """Seconds that a batch may take until a completed checkpoint has its effect."""
-    event_schema: str | None
+    event_schema: str | None = None
     """The codec's Avro schema in JSON; None: bytes."""
-    max_held_bytes: int
+    max_held_bytes: int = SourceOptions.max_held_bytes
     """Of one batch."""
 
     @classmethod
@@ -132,11 +127,38 @@ class SinkOptions:
             kafka,
             _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
             given.get("eventschema") or None,
-            _bytes(given, "maxHeldBytes", SourceOptions.max_held_bytes),
+            _bytes(given, "maxHeldBytes", cls.max_held_bytes),
         )
+
+    def to_options(self) -> dict[str, str]:
+        """What :meth:`parse` makes these of."""
+        options = {
+            "job": self.topics.job,
+            "operator": self.operator,
+            "prefix": self.topics.prefix,
+            "coordinatorTimeout": repr(self.coordinator_timeout_s),
+            "maxHeldBytes": str(self.max_held_bytes),
+        }
+        return options | _shared_options(self.kafka, self.event_schema)
 
     def event(self) -> EventType:
         return event_type(self.event_schema)
+
+
+def _shared_options(kafka: KafkaConfig, event_schema: str | None) -> dict[str, str]:
+    options = {BOOTSTRAP: kafka.bootstrap}
+    if kafka.client_settings:
+        options[_SECRETS] = json.dumps(kafka.client_settings)
+    if event_schema is not None:
+        options["eventSchema"] = event_schema
+    return options
+
+
+def overlaid(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, str]:
+    """Options with those that a user gives as keyword arguments in their place, whatever the case of a name."""
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
+    names = {name.lower() for name in texts}
+    return {**{name: value for name, value in options.items() if name.lower() not in names}, **texts}
 
 
 def _parted(

@@ -16,7 +16,7 @@ from ...job import Job
 from ...schemas.errors import ConfigurationError, JobError, JobFailed, JobRefused, PenstockError, RunReplaced
 from ...schemas.status import Ending, JobStatus
 from ...transport.kafka import KafkaTransport
-from .options import SourceOptions
+from .options import SourceOptions, overlaid
 from .query_listener import BatchListener, CommitTeller
 from .source import NAME
 
@@ -76,10 +76,7 @@ class QueryHandle:
         own = self._parts.source.operator
         if operator not in (None, own):
             raise ConfigurationError(f"job {self._job.name!r} has no operator {operator!r}; it has: {own}")
-        given = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()}
-        known = self._parts.source.to_options()
-        names = {name.lower() for name in given}
-        merged = {**{name: value for name, value in known.items() if name.lower() not in names}, **given}
+        merged = overlaid(self._parts.source.to_options(), options)
         SourceOptions.parse(merged).event()
         return self._spark.readStream.format(NAME).options(**merged).load()
 

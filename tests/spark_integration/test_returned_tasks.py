@@ -73,7 +73,7 @@ def conclude(client: Client, service: Coordinator | None = None) -> _Conclusion:
     spark_job = SimpleNamespace(error=None, returns=returned)
     unused = cast(Any, None)
     parts = RunParts(
-        job.settings, "ours", unused, cast(Any, service), cast(Any, client), cast(Any, spark_job), unused, 1
+        job.settings, "ours", unused, unused, cast(Any, service), cast(Any, client), cast(Any, spark_job), unused, 1
     )
     watch = Supervisor(cast(Any, None), parts)
     found: list[_Conclusion] = []

@@ -1,4 +1,4 @@
-"""The source's options: checked at once, and silent about secrets."""
+"""The options of source and sink: checked at once, and silent about secrets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from penstock.schemas.errors import ConfigurationError
-from penstock.spark_integration.streaming.options import SourceOptions
+from penstock.spark_integration.streaming.options import SinkOptions, SourceOptions
 
 GIVEN = {"job": "flights", "operator": "reader", "kafka.bootstrap.servers": "127.0.0.1:1"}
 SECRET = {"kafka.sasl.password": "hush-hush", "kafka.sasl.username": "me"}
@@ -57,3 +57,23 @@ def test_a_secret_shows_neither_in_repr_nor_in_an_error() -> None:
     with pytest.raises(ConfigurationError) as caught:
         SourceOptions.parse({**GIVEN, **SECRET, "kafka.acks": "0"})
     assert "hush-hush" not in str(caught.value)
+
+
+def test_a_sink_leaves_the_options_of_its_query_to_spark() -> None:
+    given = GIVEN | SECRET | {"checkpointlocation": "folder", "queryname": "numbers", "coordinatorTimeout": "7"}
+    options = SinkOptions.parse(given)
+    assert options.coordinator_timeout_s == 7.0
+    assert SinkOptions.parse(options.to_options()) == options
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"asyncProgressTrackingEnabled": "true"}, "lets Spark run other rows under the id of a batch"),
+        ({"maxWait": "1"}, "the penstock sink has no option 'maxwait'; it has job, operator"),
+        ({"maxHeldBytes": "0"}, "it must be a number of bytes, at least 1"),
+    ],
+)
+def test_a_wrong_option_of_the_sink_is_named(change: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        SinkOptions.parse(GIVEN | change)
