@@ -212,6 +212,7 @@ class CheckpointLogCheck:
         if known.derived and (of := facts.checkpoints.get(header.rescaled_from)) is not None:
             for expected, found in losses(known, of):
                 self._damage(Kind.DERIVED, offset, expected, found)
+        self._feeds(offset, facts.last, known)
         facts.checkpoints[n] = known
         for gone in header.discarded:
             if gone < n and gone not in facts.checkpoints:
@@ -226,6 +227,17 @@ class CheckpointLogCheck:
         if self._epoch is not None:
             self._epoch.completed.add(n)
         self._reserve(header.reserved_through)
+
+    def _feeds(self, offset: int, before: KnownCheckpoint | None, known: KnownCheckpoint) -> None:
+        """No position of a feed goes back, of operators that are still there."""
+        there = {(o.operator, feed.query): feed.batch for o in known.header.operators for feed in o.feeds}
+        operators = {o.operator for o in known.header.operators}
+        for operator in () if before is None else before.header.operators:
+            for feed in operator.feeds:
+                found = there.get((operator.operator, feed.query), -1)
+                if found < feed.batch and operator.operator in operators:
+                    expected = f"batch {feed.batch} of query {feed.query} to {operator.operator} in checkpoint {known.id}"
+                    self._damage(Kind.FEED, offset, expected, f"batches up to {found}")
 
     def _derive(self, offset: int, header: CheckpointCompleted) -> None:
         """Of the checkpoint that the epoch has restored, under the id that its claim has left out."""

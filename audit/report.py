@@ -29,6 +29,8 @@ class Kind(StrEnum):
     """A checkpoint whose parts are missing, or which lacks a subtask."""
     DERIVED = "derived"
     """A checkpoint derived for another parallelism that lacks what the one it was made of had."""
+    FEED = "feed"
+    """A checkpoint without a batch of a query that the one before it in its lineage has."""
     RESTORED = "restored"
     """An epoch or a Start names a checkpoint that was not there."""
     TOPIC = "topic"

@@ -48,6 +48,7 @@ SEEDS = {
     "zombies": ("zombies-replay", 1),
     "data": ("pair-backlog", 13),
     "query": ("query-1", 1),
+    "feeds": ("feeds-replay", 1),
     "rescaled": ("rescale-savepoints", 439),
     "shrunk": ("rescale-often", 58),
 }
@@ -738,6 +739,14 @@ def a_data_partition_is_truncated_above_a_kept_range(logs: Logs) -> tuple[Kind, 
 
 
 # ---- a query's batches
+
+
+@damage("feeds")
+def a_checkpoint_forgets_a_batch_of_a_query(logs: Logs) -> tuple[Kind, At]:
+    at, header = logs.last(CheckpointCompleted)
+    assert any(operator.feeds for operator in header.operators)
+    logs.change(at, operators=tuple(replace(operator, feeds=()) for operator in header.operators))
+    return Kind.FEED, at
 
 
 @damage("query")
