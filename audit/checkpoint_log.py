@@ -236,7 +236,9 @@ class CheckpointLogCheck:
             for feed in operator.feeds:
                 found = there.get((operator.operator, feed.query), -1)
                 if found < feed.batch and operator.operator in operators:
-                    expected = f"batch {feed.batch} of query {feed.query} to {operator.operator} in checkpoint {known.id}"
+                    expected = (
+                        f"batch {feed.batch} of query {feed.query} to {operator.operator} in checkpoint {known.id}"
+                    )
                     self._damage(Kind.FEED, offset, expected, f"batches up to {found}")
 
     def _derive(self, offset: int, header: CheckpointCompleted) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,12 +13,13 @@ import pytest
 
 import penstock
 from penstock.broker import EmbeddedBroker
-from penstock.spark_integration.streaming.options import BOOTSTRAP, SourceOptions
+from penstock.spark_integration.streaming.options import BOOTSTRAP, SinkOptions, SourceOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PAGE = (Path(__file__).parents[3] / "docs" / "structured-streaming.md").read_text(encoding="utf-8")
+FEEDS = (Path(__file__).parents[3] / "docs" / "feeds.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
@@ -43,6 +45,26 @@ def test_the_query_of_the_page_gets_its_rules_and_what_is_asked_for(
     with pytest.raises(Exception, match="enough"):
         exec(BLOCKS[1], {"spark": spark, "apply": apply, "folder": str(tmp_path)})
     assert seen == [(0, "AA", 30), (1, "AA", 30), (0, "DL", 45), (1, "DL", 45)]
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_page_about_feeds_runs_as_a_script(tmp_path: Path) -> None:
+    script = tmp_path / "delays.py"
+    script.write_text(re.findall(r"```python\n(.*?)```", FEEDS, re.DOTALL)[0])
+    ran = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    minutes = int(re.findall(r"minutes: {'AA': (\d+)}", ran.stdout)[0])
+    assert minutes >= 100
+    assert (ran.stdout + ran.stderr).count("AA is late") == 2, "each subtask is told, once"
+
+
+def test_the_page_about_feeds_names_every_option() -> None:
+    given = {"job": "j", "operator": "o", BOOTSTRAP: "b:1", "eventSchema": '"string"'}
+    for name in SinkOptions.parse(given).to_options():
+        assert f"`{name}`" in FEEDS, name
 
 
 def test_the_page_names_every_option() -> None:
