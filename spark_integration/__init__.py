@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from .runner import run
     from .session import local_session
     from .streaming.foreach_batch import Batch, exactly_once
-    from .streaming.query import register_source, stream
+    from .streaming.query import stream
     from .streaming.query_handle import QueryHandle
+    from .streaming.registration import register_source
 
 __all__ = [
     "Batch",
@@ -53,7 +54,7 @@ _HOMES = {
     "exactly_once": "streaming.foreach_batch",
     "local_session": "session",
     "read_results": "result_files",
-    "register_source": "streaming.query",
+    "register_source": "streaming.registration",
     "run": "runner",
     "spread": "dataframe_input",
     "stream": "streaming.query",

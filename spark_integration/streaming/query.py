@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from ...client.job_client import JobClient
 from ...coordinator.options import CoordinatorOptions
@@ -16,28 +16,16 @@ from ...schemas.errors import ConfigurationError
 from ...transport.kafka import KafkaConfig, KafkaTransport
 from ...transport.requirements import require
 from ..runner import REACH_TIMEOUT_S, SETUP_TIMEOUT_S, await_beginning, kafka_config, roles_here
-from ..session_checks import classic_context, require_source_modules
+from ..session_checks import classic_context
 from .event_types import described, why_bytes
 from .options import SourceOptions
 from .query_handle import QueryHandle, QueryParts
-from .source import PenstockSource
+from .registration import register_source
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _log = logging.getLogger(__name__)
-
-
-def register_source(spark: SparkSession) -> None:
-    """Makes ``spark.readStream.format("penstock")`` known to a session; all that a query needs whose job's coordinator
-    runs elsewhere.
-
-    Raises ConfigurationError where Spark's Python workers lack what a Python data source needs.
-    """
-    context: Any = getattr(spark, "_sc", None)  # none with Spark Connect, whose workers are the server's
-    if context is not None:
-        require_source_modules(context)
-    spark.dataSource.register(PenstockSource)
 
 
 def stream(

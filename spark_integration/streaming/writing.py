@@ -11,7 +11,7 @@ from ...transport.kafka import KafkaConfig
 from .batch_events import require_event_column
 from .event_types import described
 from .options import SinkOptions, overlaid
-from .query import register_source
+from .registration import register_source
 from .source import NAME
 
 if TYPE_CHECKING:
