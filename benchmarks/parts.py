@@ -45,6 +45,7 @@ PARTS = {
     "splits": Part("splits", 600),
     "streaming": Part("streaming", 600),
     "kafka-source": Part("kafka_source", 600),
+    "tables": Part("tables", 600),
 }
 """In the order in which they run and are told."""
 

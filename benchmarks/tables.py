@@ -1,0 +1,145 @@
+"""Rows per second into a Delta table by a table sink, beside ``write_deltalake`` of the same batches."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from penstock import Context, Finished, Job, OperatorCoordinator, Progress, Subtask
+from penstock.errors import PenstockError
+from penstock.schemas.ids import SubtaskId
+from penstock.schemas.settings import CheckpointSettings
+from penstock.subtask_client.runtime import SubtaskRuntime
+from penstock.tables import Delta
+from penstock.transport.kafka import KafkaTransport
+
+from .figures import Figure, Setting
+from .service import coordinated
+
+BATCHES, ROWS = 400, 10_000
+COMMITS = 4
+"""Of ``write_deltalake``: about as many as the job has checkpoints."""
+INTERVAL_S = 2.0
+DEADLINE_S = 240.0
+SCHEMA = pa.schema([("n", pa.int64()), ("carrier", pa.string()), ("delay", pa.float64())])
+CARRIERS = ("AA", "B6", "DL", "UA")
+
+
+def batch(number: int) -> pa.RecordBatch:
+    numbers = range(number * ROWS, (number + 1) * ROWS)
+    columns = [list(numbers), [CARRIERS[n % 4] for n in numbers], [n % 61 / 7 for n in numbers]]
+    return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+class Began(OperatorCoordinator):
+    """Learns when the first batch was emitted. All processes share the machine's clock."""
+
+    def __init__(self) -> None:
+        self.at = float("inf")
+
+    def handle_event_from_operator(self, subtask: int, attempt: int, event: float, context: Any) -> None:
+        self.at = min(self.at, event)
+
+
+class Numbers(Subtask):
+    """Emits its share of the batches' numbers; the sink makes the rows."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def open(self, context: Context) -> None:
+        self.context, self.next = context, context.subtask
+
+    def poll(self) -> Progress | Finished:
+        if self.next < self.context.parallelism:
+            self.context.send_event_to_coordinator(time.monotonic())
+        if self.next >= self.batches:
+            return Finished()
+        self.context.emit(self.next)
+        self.next += self.context.parallelism
+        return Progress()
+
+    def snapshot_state(self, checkpoint_id: int) -> int:
+        return self.next
+
+    def restore_state(self, checkpoint_id: int, state: int) -> None:
+        self.next = state
+
+
+def _job(name: str, table: Path, batches: int, parallelism: int, began: Began | None) -> Job:
+    job = Job(name, checkpoint=CheckpointSettings(interval=INTERVAL_S, timeout=DEADLINE_S))
+    numbers = job.operator(
+        "numbers", subtask=partial(Numbers, batches), coordinator=None if began is None else lambda: began,
+        parallelism=parallelism, codec="json",
+    )  # fmt: skip
+    sink = Delta(table, SCHEMA).sink(batch)
+    if began is None:
+        sink["coordinator"] = None
+    job.operator("out", **sink, parallelism=parallelism, inputs=[numbers.rebalance()])
+    return job
+
+
+def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
+    operator = job.operators[subtask.operator]
+    SubtaskRuntime(
+        job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys,
+        codec=operator.codec, state_codec=operator.state_codec,
+    ).run()  # fmt: skip
+
+
+def _require_all(table: Path, batches: int) -> None:
+    rows = DeltaTable(str(table)).to_pyarrow_table(columns=["n"])
+    if rows.num_rows != batches * ROWS or len(rows["n"].unique()) != batches * ROWS:
+        raise PenstockError(f"the table has {rows.num_rows} rows, not each of {batches * ROWS} once")
+
+
+def by_a_job(bootstrap: str, folder: Path, batches: int, parallelism: int) -> float:
+    """From the first batch emitted to the job's end: the last commit is in the table."""
+    began, name, table = Began(), f"bench-{uuid.uuid4().hex[:12]}", folder / uuid.uuid4().hex
+    job = _job(name, table, batches, parallelism, began)
+    bare = _job(name, table, batches, parallelism, None)
+    targets = [partial(_run_subtask, bare, subtask, bootstrap) for subtask in job.settings.subtasks()]
+    with coordinated(job, bootstrap, targets) as service:
+        end = service.wait(DEADLINE_S)
+        took = time.monotonic() - began.at
+    if end is None:
+        raise PenstockError(f"the job has not ended within {DEADLINE_S:g} s: {service.status()}")
+    _require_all(table, batches)
+    return batches * ROWS / took
+
+
+def by_deltalake(folder: Path, batches: int) -> float:
+    """One process that makes the batches and appends them in a few commits."""
+    table, began = folder / uuid.uuid4().hex, time.monotonic()
+    for commit in range(COMMITS):
+        own = (batch(number) for number in range(commit, batches, COMMITS))
+        write_deltalake(str(table), pa.RecordBatchReader.from_batches(SCHEMA, own), mode="append")
+    took = time.monotonic() - began
+    _require_all(table, batches)
+    return batches * ROWS / took
+
+
+def figures(setting: Setting) -> Iterator[Figure]:
+    batches = setting.count(BATCHES, 8)
+    setting.say(f"{batches * ROWS:,} rows")
+    ours: dict[int, list[float]] = {parallelism: [] for parallelism in setting.parallelisms}
+    direct: list[float] = []
+    with tempfile.TemporaryDirectory() as name:
+        for _ in range(setting.repeats):
+            direct.append(by_deltalake(Path(name), batches))
+            for parallelism in setting.parallelisms:
+                ours[parallelism].append(by_a_job(setting.bootstrap, Path(name), batches, parallelism))
+    for parallelism, runs in ours.items():
+        yield Figure.of_runs(
+            f"Delta table sink, {parallelism} writing",
+            f"rows made and written, first batch to the job's end, a checkpoint every {INTERVAL_S:g} s",
+            runs, "rows/s", direct, f"write_deltalake: the same batches in one process, {COMMITS} commits",
+        )  # fmt: skip
