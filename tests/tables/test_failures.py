@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from penstock.testing import LocalJob
@@ -39,20 +41,20 @@ def test_a_process_that_dies_within_a_commit_loses_and_doubles_no_row(
 
 
 def test_a_commit_that_fails_until_its_timeout_rolls_the_coordinator_back_and_is_made_then(place: Place) -> None:
-    failures = 5
+    away = threading.Event()
+    away.set()
 
     def around(append, checkpoint_id):  # type: ignore[no-untyped-def]
-        nonlocal failures
-        if failures:
-            failures -= 1
+        if away.is_set():
             raise ConnectionError("the store is away")
         append()
 
-    table = place.table(commit_timeout=0.05)
-    with LocalJob(rows_job(troubled_sink(table, around), rows=ROWS)) as running:
+    sink = troubled_sink(place.table(commit_timeout=0.2), around)
+    with LocalJob(rows_job(sink, rows=ROWS)) as running:
+        running.wait_for(lambda status: status.failovers_global >= 2, PATIENCE_S)
+        away.clear()
         assert running.wait(PATIENCE_S).ending.value == "finished"
         running.check()
-    assert failures == 0
     place.check(list(range(ROWS)))
 
 

@@ -24,7 +24,9 @@ class TroubledTable:
 
     def __init__(self, table: Table, around: Around) -> None:
         self._table, self._around = table, around
-        self.name, self.commit_timeout = table.name, table.commit_timeout
+        self.name = table.name
+        self.commit_timeout = PATIENCE_S
+        """How long one call may take on a busy machine; a commit is tried for as long as the table itself says."""
         self.target_file_size, self.buffer_bytes = table.target_file_size, table.buffer_bytes
 
     def at(self, name: str) -> TroubledTable:
