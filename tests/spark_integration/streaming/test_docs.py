@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import pyspark
 import pytest
 
 import penstock
 from penstock.broker import EmbeddedBroker
 from penstock.spark_integration.streaming.options import BOOTSTRAP, SinkOptions, SourceOptions
+from penstock.testing import LocalJob
+from penstock.transport.kafka import KafkaTransport
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,6 +65,59 @@ def test_the_page_about_feeds_runs_as_a_script(tmp_path: Path) -> None:
     minutes = int(re.findall(r"minutes: {'AA': (\d+)}", ran.stdout)[0])
     assert minutes >= 100
     assert (ran.stdout + ran.stderr).count("AA is late") == 2, "each subtask is told, once"
+
+
+class Counts(penstock.OperatorCoordinator):
+    """Counts each number that it is given."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+
+    def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
+        for event in events:
+            self.counts[str(event)] = self.counts.get(str(event), 0) + 1
+
+    def handle_request(self, request: Any) -> Any:
+        return self.counts
+
+    def checkpoint_coordinator(self, checkpoint_id: int, result: penstock.CheckpointResult) -> None:
+        result.complete(self.counts)
+
+    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
+        self.counts = dict(state or {})
+
+
+class Idle(penstock.Subtask):
+    def handle_operator_event(self, event: Any) -> None:
+        pass
+
+
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_pipeline_of_the_page_feeds_a_coordinator(kafka_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    for folder in ("definitions", "storage", "delays"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "definitions" / "delays.py").write_text(re.findall(r"```python\n(.*?)```", FEEDS, re.DOTALL)[2])
+    libraries = "libraries:\n  - glob:\n      include: definitions/**\n"
+    spec = f"name: delays\nstorage: {(tmp_path / 'storage').as_uri()}\n{libraries}"
+    (tmp_path / "spark-pipeline.yml").write_text(spec)
+    for file in range(2):
+        (tmp_path / "delays" / f"{file}.txt").write_text("".join(f"{10 * file + line}\n" for line in range(10)))
+    job = penstock.Job("delays")
+    job.operator("board", coordinator=Counts, subtask=Idle, parallelism=1, codec="json", state_codec="json")
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-pipelines"), "run", "--spec", "spark-pipeline.yml"]
+    env = {
+        **os.environ, "BROKER": kafka_broker.bootstrap, "DELAYS": str(tmp_path / "delays"),
+        "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1",
+    }  # fmt: skip
+    transport = KafkaTransport(kafka_broker.bootstrap)
+    with LocalJob(job, transport) as running:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path, env=env)
+        # It may end with an error of Spark's behind its last batch; the page says so.
+        assert ran.returncode == 0 or "python_accumulator" in ran.stdout, ran.stdout + ran.stderr
+        told = running.client.request("board", b"null", 60.0).payload
+    transport.close()
+    assert json.loads(told) == {str(number): 1 for number in range(20)}
 
 
 def test_the_page_about_feeds_names_every_option() -> None:
