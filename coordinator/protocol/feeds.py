@@ -19,11 +19,11 @@ from .inputs import BatchHandled
 from .state import Dropped, JobState
 
 FEEDS_MAX = 1_000
-"""Positions that an operator keeps: a query keeps its id for ever, so they are never forgotten."""
+"""Positions that a job keeps: a query keeps its id for ever, so they are never forgotten."""
 PART_BYTES = 100
 """What a part takes in memory beside its lengths and payload."""
-NAME_CHARS_MAX = 200
-"""Characters of the names that a part carries."""
+NAME_CHARS_MAX = 64
+"""Characters of the names that a part carries: so all positions fit the record of a checkpoint. Spark's ids have 36."""
 
 
 def restored(checkpoint: Checkpoint | None) -> Feeds:
@@ -44,7 +44,8 @@ def read(job: JobState, part: FeedPart) -> None:
         return job.drop(Dropped.FEED_OUT_OF_ORDER)
     if part.history != job.topic_ids.get(job.settings.topics.checkpoints):
         return job.drop(Dropped.FEED_OF_ANOTHER_INCARNATION)
-    if max(len(part.query), len(part.sender)) > NAME_CHARS_MAX or min(part.batch, part.size, part.parts - 1) < 0:
+    names_too_long = max(len(part.operator), len(part.query), len(part.sender)) > NAME_CHARS_MAX
+    if names_too_long or min(part.batch, part.size, part.parts - 1) < 0:
         return job.drop(Dropped.UNREADABLE)
     feeds, key = job.current.feeds, (part.operator, part.query)
     if part.part == 0:
@@ -88,8 +89,8 @@ def _refusal(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> str |
             f"the batch has {_taken(part)} bytes, and operator {part.operator} takes {room} (max_held_bytes): bound the"
             " source's batches (maxOffsetsPerTrigger, maxFilesPerTrigger), or raise it"
         )
-    if key not in feeds.positions and sum(operator == part.operator for operator, _ in feeds.positions) >= FEEDS_MAX:
-        return f"operator {part.operator} has been fed by {FEEDS_MAX} queries, and keeps no more positions"
+    if key not in feeds.positions and len(feeds.positions) >= FEEDS_MAX:
+        return f"the job has been fed by {FEEDS_MAX} queries, and keeps no more positions"
     return None
 
 

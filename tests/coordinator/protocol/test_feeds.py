@@ -274,3 +274,10 @@ def test_a_region_failover_leaves_the_effect_as_it_is() -> None:
     handle(script)
     script.read(script.task(S0).failed())
     assert script.epoch.feeds.positions == {("op", "q"): 0}
+
+
+@pytest.mark.parametrize("named", ["operator", "query", "sender"])
+def test_a_part_with_a_name_that_is_too_long_is_void(named: str) -> None:
+    script = running()
+    script.read(*parts(0, **{named: "n" * (feeds.NAME_CHARS_MAX + 1)}))
+    assert (script.replies(), script.dropped("unreadable")) == ([], 1)
