@@ -25,6 +25,7 @@ from . import (
     job_commands,
     jobs,
     new,
+    pack,
     plan,
     replay,
     run_job,
@@ -61,6 +62,7 @@ app.command("savepoint")(job_commands.savepoint)
 app.command("discard")(job_commands.discard)
 app.command("request")(job_commands.request)
 app.command("purge")(job_commands.purge)
+app.command("pack")(pack.pack)
 app.command("plan")(plan.plan)
 app.command("compat")(compat.compat)
 app.command("doctor")(doctor.doctor)

@@ -39,6 +39,7 @@ from .slot_watch import SlotWatch
 from .spark_job import SparkJob
 from .task import TaskCannotBegin, TaskName
 from .unanswered_hellos import LateHellos
+from .worker_environment import wrong_environment
 
 _log = logging.getLogger(__name__)
 
@@ -52,10 +53,6 @@ ANSWER_S = 5.0
 CANCEL_S = 30.0
 LEAVE_S = 15.0
 _LIVING = ("running", "finished")
-_NOT_SHIPPED = (
-    "the workers' Python has no module 'penstock'. Install penstock-spark into the Python that the executors run"
-    " (spark.pyspark.python), or pack an environment with it (venv-pack) and send it along with spark.archives"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,8 +312,8 @@ class Supervisor:
         self._died_at_ms[subtask] = time.time() * 1000
         if TaskCannotBegin.__name__ in reason:
             self._conclude(self._hopeless(subtask, reason))
-        elif "No module named 'penstock" in reason:
-            self._conclude(self._hopeless(subtask, _NOT_SHIPPED))
+        elif (advice := wrong_environment(reason)) is not None:
+            self._conclude(self._hopeless(subtask, advice))
         elif InputChanged.__name__ in reason:
             self._conclude(self._hopeless(subtask, _summary(reason, 4_000)))
         elif self._deaths[subtask] >= DEATHS_MAX:
