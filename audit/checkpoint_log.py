@@ -109,8 +109,8 @@ class CheckpointLogCheck:
             return self._reserve_more(offset, current, claim)
         if current is None:
             facts.whole = facts.whole and offset == 0  # its first epoch is above those of earlier incarnations
-        elif claim.epoch != (due := current.number + 1) and not (facts.forked and claim.epoch > due):
-            self._damage(Kind.EPOCH, offset, f"the claim of epoch {due}", told(claim))
+        elif claim.epoch < current.number:
+            self._damage(Kind.EPOCH, offset, f"the claim of an epoch above {current.number}", told(claim))
         if current is not None or facts.whole:
             first = self._reserved_through + 1
             if claim.first_checkpoint_id == first + 1:
@@ -148,7 +148,7 @@ class CheckpointLogCheck:
     def _reserve_more(self, offset: int, current: EpochFacts, claim: EpochClaimed) -> None:
         """The same coordinator's next block of ids."""
         if claim.instance != current.instance:
-            expected = f"the claim of epoch {current.number + 1}, or more ids for coordinator {current.instance}"
+            expected = f"a higher epoch than {current.number}, or more ids for coordinator {current.instance}"
             self._damage(Kind.EPOCH, offset, expected, f"epoch {claim.epoch} once more by coordinator {claim.instance}")
         if claim.first_checkpoint_id != self._reserved_through + 1:
             expected = f"more ids, from {self._reserved_through + 1}"

@@ -1,8 +1,9 @@
-"""A real one-node Apache Kafka in a child process."""
+"""A real Apache Kafka in child processes: one node, or a cluster of several."""
 
 if __name__ != "penstock.broker":
     raise ImportError(f"import this package as penstock.broker, not as {__name__}")
 
+from .cluster import EmbeddedCluster
 from .detached import DetachedBroker, detached_status, start_detached, stop_detached
 from .embedded import EmbeddedBroker
 from .errors import (
@@ -35,6 +36,7 @@ __all__ = [
     "DataDirInUse",
     "DetachedBroker",
     "EmbeddedBroker",
+    "EmbeddedCluster",
     "InvalidDataPath",
     "InvalidProperty",
     "JarChecksumMismatch",

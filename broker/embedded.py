@@ -14,6 +14,7 @@ from .launch import Spawn, launch
 from .node import Node, java_environment
 from .parent_death import GuardedProcess
 from .ports import HOST
+from .settings import Member
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class EmbeddedBroker:
         *,
         format_arguments: Sequence[str] = (),
         progress: Progress | None = None,
+        member: Member | None = None,
     ) -> None:
         """Nothing is started or written yet.
 
@@ -44,8 +46,9 @@ class EmbeddedBroker:
         `extra_properties`: for Kafka's server.properties; the clients' listener is named BROKER there.
         `format_arguments`: for `kafka-storage format` when the data folder is new, such as `--add-scram`.
         `progress`: told what is fetched at the first start of all (about 44 MB).
+        `member`: what an EmbeddedCluster tells each of its nodes.
         """
-        self._node = Node(Path(data_dir).absolute(), dict(extra_properties or {}), tuple(format_arguments))
+        self._node = Node(Path(data_dir).absolute(), dict(extra_properties or {}), tuple(format_arguments), member)
         self._port = port
         self._progress = progress
         self._process: GuardedProcess | None = None

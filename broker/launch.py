@@ -58,7 +58,7 @@ def launch(
         # such as that of a killed parent, is waited for, and no two ever write to the same data.
         with file_lock(node.lock_file, min(timeout_s, _PREVIOUS_BROKER_ENDS_S)) as lock:
             for attempt in range(1, _PORT_TRIES + 1):
-                chosen, controller_port = _ports(port)
+                chosen, controller_port = _ports(node, port)
                 command = node.command(java, jars, chosen, controller_port, deadline)
                 started = time.time()
                 process = start(Spawn(command, node.stderr_file, lock, chosen))
@@ -83,9 +83,11 @@ def launch(
     raise AssertionError("unreachable: the last try returns or raises")
 
 
-def _ports(port: int | None) -> tuple[int, int]:
+def _ports(node: Node, port: int | None) -> tuple[int, int]:
     if port is not None:
         require_free(port)
+    if node.member is not None:
+        return free_port() if port is None else port, node.member.controller_ports[node.member.node_id]
     chosen = free_port() if port is None else port
     while (controller_port := free_port()) == chosen:
         pass

@@ -17,7 +17,7 @@ from .errors import BrokerStartFailed, InvalidDataPath, JarsUnavailable
 from .ivy import pyspark_jar
 from .jars import jar_cache
 from .ports import HOST
-from .settings import LISTENER, NODE_ID, render, server_properties
+from .settings import LISTENER, NODE_ID, Member, render, server_properties
 
 _QUICK = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
 _LOGGING_JARS = ("slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")
@@ -35,6 +35,8 @@ class Node:
     data_dir: Path
     extra_properties: Mapping[str, str] = field(default_factory=dict)
     format_arguments: Sequence[str] = ()
+    member: Member | None = None
+    """None: it is alone."""
 
     @property
     def lock_file(self) -> Path:
@@ -94,7 +96,7 @@ class Node:
 
         `deadline` is a time of time.monotonic(). Raises BrokerStartFailed when Kafka refuses to format.
         """
-        settings = server_properties(self._topics, port, controller_port, self.extra_properties)
+        settings = server_properties(self._topics, port, controller_port, self.extra_properties, self.member)
         replace_text(self._settings_file, render(settings), encoding="ascii")
         java_command = [str(java), "-cp", _class_path(jars), *_QUICK]
         if not (self._topics / "meta.properties").exists():
@@ -139,13 +141,13 @@ class Node:
         so it comes last.
         """
         seed = jar_cache() / _SEED
-        plain = not self.extra_properties and not self.format_arguments
+        plain = not self.format_arguments and (not self.extra_properties or self.member is not None)
         (self._topics / _SEED).unlink(missing_ok=True)  # left by a process that was killed here
         if plain and seed.exists():
             shutil.copyfile(seed, self._topics / _SEED)
             replace_text(
                 self._topics / "meta.properties",
-                f"version=1\ncluster.id={_new_id()}\nnode.id={NODE_ID}\ndirectory.id={_new_id()}\n",
+                f"version=1\ncluster.id={self._id_to_be}\nnode.id={self._node_id}\ndirectory.id={new_id()}\n",
             )
             return
         self._run_format_tool(java_command, deadline)
@@ -154,8 +156,16 @@ class Node:
             shutil.copyfile(self._topics / _SEED, copy)
             copy.replace(seed)
 
+    @property
+    def _id_to_be(self) -> str:
+        return new_id() if self.member is None else self.member.cluster_id
+
+    @property
+    def _node_id(self) -> int:
+        return NODE_ID if self.member is None else self.member.node_id
+
     def _run_format_tool(self, java_command: Sequence[str], deadline: float) -> None:
-        tool = [*java_command, "kafka.tools.StorageTool", "format", "--cluster-id", _new_id()]
+        tool = [*java_command, "kafka.tools.StorageTool", "format", "--cluster-id", self._id_to_be]
         tool += ["--config", str(self._settings_file), *self.format_arguments]
         try:
             done = subprocess.run(
@@ -217,7 +227,7 @@ def _troubles(lines: Sequence[str]) -> list[str]:
     return kept
 
 
-def _new_id() -> str:
+def new_id() -> str:
     """An id as Kafka makes them: 16 random bytes in URL-safe base 64, never with a leading dash."""
     while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()).startswith("-"):
         pass

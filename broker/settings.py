@@ -1,6 +1,7 @@
-"""The settings of the one node: small, quick to start and to come back, and keeping what it is given."""
+"""The settings of a node: small, quick to start and to come back, and keeping what it is given."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from .errors import InvalidProperty
@@ -12,15 +13,30 @@ LISTENER = "BROKER"
 NODE_ID = 1
 
 
-def server_properties(topics: Path, port: int, controller_port: int, extra: Mapping[str, str]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Member:
+    """What a node must know to be one of a cluster."""
+
+    cluster_id: str
+    node_id: int
+    controller_ports: Mapping[int, int]
+    """Of every node, by its id."""
+
+
+def server_properties(
+    topics: Path, port: int, controller_port: int, extra: Mapping[str, str], member: Member | None = None
+) -> dict[str, str]:
     """Everything for server.properties; `extra` wins, except over addresses and places.
 
     Raises InvalidProperty when `extra` has one of those.
     """
+    node_id, controllers = (
+        (NODE_ID, {NODE_ID: controller_port}) if member is None else (member.node_id, member.controller_ports)
+    )
     fixed = {
         "process.roles": "broker,controller",
-        "node.id": str(NODE_ID),
-        "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{node}@{HOST}:{at}" for node, at in controllers.items()),
         "listeners": f"{LISTENER}://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
         "advertised.listeners": f"{LISTENER}://{HOST}:{port}",
         "controller.listener.names": "CONTROLLER",

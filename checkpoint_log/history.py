@@ -90,6 +90,8 @@ class History:
         self.epoch = 0
         self.topic_ids: Mapping[str, str] = {}
         self.reserved_through = 0
+        self.completed_through = NO_CHECKPOINT
+        """Highest id that the log has named as completed, discarded or not."""
         self.run: RunClaimed | None = None
         self.checkpoints: dict[int, Checkpoint] = {}
         """Completed and not discarded, by id."""
@@ -158,6 +160,7 @@ class History:
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.finished = None
         restored = record.restored_checkpoint_id
+        self.completed_through = max(self.completed_through, restored)
         if restored == NO_CHECKPOINT:
             self.lineage = []
         elif restored in self.lineage:
@@ -191,6 +194,7 @@ class History:
 
     def _complete(self, record: CheckpointCompleted) -> None:
         self.checkpoints[record.checkpoint_id] = Checkpoint(record, self._subtasks(record))
+        self.completed_through = max(self.completed_through, record.checkpoint_id)
         insort(self.lineage, record.checkpoint_id)  # a savepoint may complete behind a newer checkpoint
         self.reserved_through = max(self.reserved_through, record.reserved_through)
         self.commands_position = max(self.commands_position, record.commands_position)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..schemas.errors import ConfigurationError
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import Restore
 from ..schemas.status import JobStatus
+from .protocol.inputs import Known
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,8 @@ class CoordinatorOptions:
     """
     continues: bool = False
     """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
+    known: Known = field(default_factory=Known)
+    """What the checkpoint log must hold, by what the host has heard of the coordinator before."""
     status_interval_s: float = 1.0
     on_silent: Callable[[SubtaskId, str, str], None] | None = None
     """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""

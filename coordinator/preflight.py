@@ -20,6 +20,7 @@ from ..schemas.errors import (
     StateError,
     TransportError,
 )
+from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.plan import Role
 from ..schemas.settings import JobSettings, Restore
 from ..schemas.user_codec import learn
@@ -33,7 +34,7 @@ from .partitions import data_partitions, event_partitions
 from .protocol import recovery
 from .protocol.core import CoordinatorCore
 from .protocol.effects import Redistribute
-from .protocol.inputs import Begin
+from .protocol.inputs import Begin, Known
 from .state_owner import check_state_owner
 from .state_redistribution import Redistribution, StateSpec
 
@@ -50,8 +51,9 @@ def read_begin(
     transport: Transport,
     restore: Restore,
     restore_checkpoint: int,
-    *,
+    known: Known | None = None,
     continues: bool = False,
+    *,
     timeout_s: float,
 ) -> Begin:
     """The input that a core begins with. Raises JobRefused where the checkpoint log cannot be read."""
@@ -78,6 +80,7 @@ def read_begin(
         {partition: _offsets(offsets[at]) for partition, at in data.items()},
         {operator: described[topics.events(operator)].partitions for operator in settings.parallelism},
         transport.first_epoch(),
+        known or Known(),
     )
 
 
@@ -205,6 +208,19 @@ class Seen:
     instance: str
     incarnation: str
     """Empty where it was not told."""
+    checkpoint_id: int
+    """The newest that they know to be completed and kept, -1 for none."""
+
+    @classmethod
+    def of(cls, history: History, instance: str, log: str) -> Seen:
+        """What ``instance`` has read of the topic ``log``, and written to it."""
+        newest = max(history.checkpoints, default=NO_CHECKPOINT)
+        return cls(history.epoch, instance, history.topic_ids.get(log, ""), newest)
+
+    @property
+    def known(self) -> Known:
+        """What the checkpoint log must hold."""
+        return Known(self.epoch, self.checkpoint_id)
 
 
 def require_no_successor(settings: JobSettings, transport: Transport, seen: Seen, timeout_s: float) -> None:

@@ -193,9 +193,8 @@ class CoordinatorRuntime:
     @property
     def seen(self) -> preflight.Seen | None:
         """What this host knows of the job's epochs; None where none of its instances has come that far."""
-        job = self._core.job
-        of = job.history.topic_ids.get(self._topics.checkpoints, "")
-        return self._before if job.phase is Phase.NEW else preflight.Seen(job.history.epoch, self.instance, of)
+        job, log = self._core.job, self._topics.checkpoints
+        return self._before if job.phase is Phase.NEW else preflight.Seen.of(job.history, self.instance, log)
 
     @property
     def began(self) -> bool:
@@ -249,7 +248,8 @@ class CoordinatorRuntime:
         self._logs = Logs(checkpoints, self._transport.writer(), SideWriter(settings.name, self._transport))
         continues = self.options.continues
         self._owner = claim_states(settings, self._transport, self._storage, deadline_s, continues=continues)
-        begin = preflight.read_begin(settings, self._transport, *restore, continues=continues, timeout_s=deadline_s)
+        known = self.options.known if self._before is None else self._before.known
+        begin = preflight.read_begin(settings, self._transport, *restore, known, continues, timeout_s=deadline_s)
         self._truncation.begin(begin.topic_ids)
         preflight.learn_schemas(self._specs, begin)
         for operator in settings.operators:

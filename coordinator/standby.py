@@ -33,6 +33,7 @@ from .host import CoordinatorSpec
 from .options import CoordinatorOptions
 from .outcome_thread import OutcomeThread
 from .preflight import check_may_start, require_topics
+from .protocol.inputs import Known
 from .protocol.takeover_policy import Verdict, Watch
 from .runtime import CoordinatorRuntime
 from .service import CoordinatorService, instances_of
@@ -219,7 +220,8 @@ class StandbyService:
 
     def _coordinate(self, watch: Watch) -> End:
         """Until it ends. What becomes of the place meanwhile does not matter: epochs fence."""
-        options = replace(self._options, continues=watch.seen_at_work)
+        known = Known() if watch.newest is None else Known(watch.newest.epoch, watch.newest.last_completed)
+        options = replace(self._options, continues=watch.seen_at_work, known=known)
         _log.info("job=%s: this host takes over from epoch %d", self._settings.name, self._standing.epoch)
         service = CoordinatorService(
             instances_of(self._settings, self._coordinators, self._transport, options), self._restart

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from .ids import NO_ATTEMPT, SubtaskId
+from .ids import NO_ATTEMPT, NO_CHECKPOINT, SubtaskId
 from .state import ChannelPosition, Segment, Sender, StateHandle
 
 
@@ -41,6 +41,7 @@ class Hello:
     previous: Annotated[int, "newest attempt that this instance has been; -1: none"] = NO_ATTEMPT
     release: Annotated[str, "its release of Penstock, for people"] = ""
     schemas: Annotated[tuple[SchemaDigest, ...], "Avro schemas under which it writes"] = ()
+    completed: Annotated[int, "newest checkpoint that it was told is complete; -1: none"] = NO_CHECKPOINT
 
     @property
     def subtask_id(self) -> SubtaskId:

@@ -275,6 +275,7 @@ def _may_pass(failure: BaseException) -> bool:
         *(KafkaError._RESOLVE, KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError.REQUEST_TIMED_OUT),
         *(KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError._PARTIAL),
         *(KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.FENCED_LEADER_EPOCH, KafkaError._NOENT, KafkaError._DESTROY),
+        KafkaError._DESTROY_BROKER,
     }
 
 

@@ -57,8 +57,9 @@ _LEADER_MOVED = frozenset(
 _SETTING_REFUSED = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION})
 """Errors of a topic with a setting that its broker does not allow, as managed ones do with some."""
 
-_ASK_AGAIN = _LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY}
-"""Errors that say nothing of the question: also a broker that knows no broker, and a client that has been replaced."""
+_ASK_AGAIN = _LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY, KafkaError._DESTROY_BROKER}
+"""Errors that say nothing of the question: also a broker that knows no broker, a client that has been replaced, and a
+broker that has left the cluster while it was asked."""
 
 
 class KafkaAdmin:

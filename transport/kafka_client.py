@@ -234,6 +234,13 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
         "log.connection.close": False,
         # For how long a topic must be unknown to the broker to count as missing; a restart may forget it for a moment.
         "topic.metadata.propagation.max.ms": 5_000,
+        # A broker that is frozen keeps its connections open: a request to it is given up after so long (60 s by
+        # default), and asked again of the broker that leads then. Less would give up brokers that are only slow.
+        "socket.timeout.ms": 15_000,
+        # The same for the first words on a connection (10 s) and for its making (30 s): a client may try a frozen
+        # broker several times, one after the other, before it looks for the next leader.
+        "api.version.request.timeout.ms": 5_000,
+        "socket.connection.setup.timeout.ms": 5_000,
     }
     return {
         **defaults,
@@ -245,6 +252,11 @@ def client_settings(config: KafkaConfig, events: ClientEvents, **ours: str | int
         "bootstrap.servers": config.bootstrap,
         "error_cb": events,
     }
+
+
+PRODUCER_ANSWER_MS = 10_000
+"""``request.timeout.ms``: within so long a broker says that a record has too few copies. Below the socket's timeout, so
+that the connection outlives it."""
 
 
 class AdminHandle(AdminClient):

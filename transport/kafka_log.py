@@ -13,6 +13,7 @@ from ..schemas.errors import AppendFailed, Fenced, OutcomeUnknown
 from .kafka_client import (
     FENCED,
     NO_ANSWER,
+    PRODUCER_ANSWER_MS,
     ClientEvents,
     KafkaConfig,
     OwnProcess,
@@ -44,6 +45,7 @@ class KafkaFencedLog:
             transaction_timeout_ms=int((config.commit_timeout_s + _TRANSACTION_BEYOND_COMMIT_S) * 1_000),
             message_max_bytes=config.message_bytes_max,
         )
+        settings.setdefault("request.timeout.ms", PRODUCER_ANSWER_MS)
         settings.setdefault("linger.ms", 0)
         producer = make_client(ProducerHandle, config, settings)
         self._producer: ProducerHandle | None = producer

@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from ..schemas.access import Operation, topic_grant
 from ..schemas.errors import AppendFailed, AppendNotAuthorized
 from .kafka_client import (
+    PRODUCER_ANSWER_MS,
     ClientEvents,
     KafkaConfig,
     OwnProcess,
@@ -83,6 +84,7 @@ class KafkaWriter:
             message_timeout_ms=0,
             message_max_bytes=config.message_bytes_max,
         )
+        settings.setdefault("request.timeout.ms", PRODUCER_ANSWER_MS)
         settings.setdefault("linger.ms", LINGER_MS if for_many else 0)
         settings.setdefault("queue.buffering.max.kbytes", _KBYTES_MAX if for_many else _QUEUE_KBYTES)
         settings.setdefault("queue.buffering.max.messages", _RECORDS_MAX if for_many else _QUEUE_RECORDS)

@@ -14,7 +14,7 @@ from ...schemas.settings import layout_text
 from ...schemas.state import OPEN_END, ChannelPosition, Segment
 from ...schemas.status import Ending
 from ...schemas.versions import Versions
-from . import commands, failover, inbox, payload_schemas, stops
+from . import commands, failover, inbox, lost_log, payload_schemas, stops
 from .after_commit import NoFollowUp
 from .effects import Append, CallReady
 from .registry import WaitingHello
@@ -110,7 +110,10 @@ def _refusal(job: JobState, hello: Hello) -> str | None:
             f"subtask {hello.subtask_id} of job {job.settings.name} runs {theirs.told()}, and the coordinator"
             f" {own.told()}, which serves protocol {own.oldest} and above: upgrade the tasks first"
         )
-    return payload_schemas.refusal(job, hello)
+    return (
+        lost_log.refusal(job, hello)  # mutant: lost-log-restored-past-a-subtask
+        or payload_schemas.refusal(job, hello)
+    )
 
 
 def superseded_by(job: JobState, hello: Hello) -> int | None:

@@ -12,10 +12,19 @@ from ...checkpoint_log.history import Keyed
 from ...checkpoint_log.restorability import Offsets
 from ...schemas.acks import AcksRecord
 from ...schemas.graph import DataPartition
-from ...schemas.ids import SubtaskId
+from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import Restore
 from ...schemas.state import StateHandle
 from .stream import EventStream
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What the host of a coordinator knows to stand in the checkpoint log, from an instance that has ended."""
+
+    epoch: int = 0
+    checkpoint_id: int = NO_CHECKPOINT
+    """The newest that has completed and was kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +46,7 @@ class Begin:
     """How many partitions the events topic of each operator has: no fewer than it ever had subtasks."""
     first_epoch: int = 1
     """Above the epochs of earlier incarnations of the job."""
+    known: Known = field(default_factory=Known)
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from ...schemas.ids import NO_CHECKPOINT, SubtaskId
 from ...schemas.settings import OperatorSettings, Restore
 from ...schemas.state import OPEN_END, Sender
 from ...schemas.status import Ending
-from . import attempts, batches, commands, feeds, inbox, payload_schemas, rescaling, stops
+from . import attempts, batches, commands, feeds, inbox, lost_log, payload_schemas, rescaling, stops
 from .after_commit import BeginEpoch, FinishCatchUp
 from .checkpoints import IDS_RESERVED
 from .effects import Append, CallReset, CallStart, CollectOrphans, ReadAcks
@@ -39,12 +39,12 @@ def begin(job: JobState, begin: Begin) -> None:
     """Checks that the job may start like this, then claims the first epoch. Raises JobRefused; nothing is changed."""
     job.history = History.of(begin.log)
     job.topic_ids = dict(begin.topic_ids)
-    if job.history.epoch == 0 or job.history.forked is not None:  # the epoch of a copy is the original's
-        job.first_epoch = begin.first_epoch
+    job.first_epoch = begin.first_epoch
     job.partitions = dict(begin.partitions)
     job.wall_ms_at_zero = begin.wall_ms - 1000 * job.now
     job.heartbeat.read_at = job.now
     _check_topics(job, begin)
+    lost_log.check(job, begin)  # mutant: lost-log-restored-by-its-host
     _check_unfinished(job, begin)
     restored = _chosen(job, begin.restore, begin.restore_checkpoint)
     if restored is not None:

@@ -338,7 +338,7 @@ class JobState:
     history: History = field(default_factory=History)
     topic_ids: dict[str, str] = field(default_factory=dict)
     first_epoch: int = 1
-    """Where this incarnation has no epochs of its own yet: above those of earlier ones."""
+    """What the first epoch of this instance must not be below: those of earlier incarnations, and lost ones, are."""
     partitions: dict[str, int] = field(default_factory=dict)
     """By operator: how many partitions its events topic has, at least as many as subtasks."""
     position: int = 0
@@ -358,6 +358,8 @@ class JobState:
     timeline: Timeline = field(default_factory=Timeline)
     rereading: Rereading | HandingOver | None = None
     """While it is set no record is handled but by Reread; while ranges are handed over, what user code posts is."""
+    accepts_lost_log: bool = False
+    """A person has named where to begin: so a checkpoint log that has lost its end is no refusal."""
     committing: Committing | None = None
     """The commit under way; while it is set nothing but Committed is handled."""
     due_failover: str | None = None

@@ -14,6 +14,7 @@ def completed(core: Instance, running: Running, notice: CheckpointCompleted) -> 
     n = notice.checkpoint_id
     if notice.epoch != running.start.epoch or (finished := running.checkpoints.completed(n)) is None:
         return core.drop(Dropped.STALE_NOTICE)
+    core.completed = max(core.completed, n)
     running.leaves_after = n if finished else None
     return core.emit(running.begin_call(do.NotifyCompleted(n)))
 

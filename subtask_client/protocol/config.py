@@ -43,7 +43,7 @@ class CoreConfig:
     """Under which Avro schemas it writes the user's payloads."""
     versions: Versions = CURRENT
 
-    def hello(self, nonce: str, previous: int) -> Hello:
+    def hello(self, nonce: str, previous: int, completed: int) -> Hello:
         own = self.versions
         return Hello(
             *self.subtask,
@@ -56,4 +56,5 @@ class CoreConfig:
             previous,
             own.release,
             self.schemas,
+            completed,
         )

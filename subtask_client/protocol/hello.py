@@ -56,7 +56,7 @@ def say(core: Instance, end: int, nonce: str) -> None:
 
 def _write(core: Instance, nonce: str) -> None:
     core.answer_due = core.now + core.config.start_timeout
-    core.emit(do.WriteHello(core.config.hello(nonce, core.previous)))
+    core.emit(do.WriteHello(core.config.hello(nonce, core.previous, core.completed)))
 
 
 def failed(core: Instance, cause: str) -> None:
@@ -117,6 +117,11 @@ def start(core: Instance, offset: int, start: Start) -> None:
             return core.drop(Dropped.STALE_START)
         if core.foreign_attempt > start.attempt:
             return core.superseded_by(core.foreign_attempt)
+        if (
+            core.running is not None and start.checkpoint_id < core.completed  # mutant: old-hello-tells-nothing
+        ):
+            core.drop(Dropped.STALE_START)  # it answers a Hello that is older than what this instance was told since
+            return core.start_over()
         if (reason := _refusal(core)) is not None:
             sender = Sender(*core.config.subtask, start.attempt, start.epoch, start.generation)
             return refuse(core, sender, reason)
@@ -186,6 +191,7 @@ def _begin(core: Instance, offset: int, start: Start) -> None:
     core.drop_attempt()
     core.move(Transition.START)
     core.attempt, core.lost = start.attempt, None
+    core.completed = max(core.completed, start.checkpoint_id)
     core.running = running = Running(start, offset, core.config)
     if running.reading.next_position != core.position:
         core.position = running.reading.next_position

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ...schemas.acks import Failed
-from ...schemas.ids import NO_ATTEMPT
+from ...schemas.ids import NO_ATTEMPT, NO_CHECKPOINT
 from ...schemas.state import Sender
 from . import effects as do
 from .config import CoreConfig
@@ -43,6 +43,8 @@ class Instance:
         """Offset of the last Hello; None while that is unknown."""
         self.previous = NO_ATTEMPT
         """The newest attempt it has been; the next Hello names it."""
+        self.completed = NO_CHECKPOINT
+        """The newest checkpoint that it was told is complete, or that it was restored with. Never falls."""
         self.spoken: int | None = None
         """Version of the protocol that the coordinator which welcomed the last Hello speaks; None: no Welcome yet."""
         self.welcomed_by = ""

@@ -378,7 +378,7 @@ def the_claim_of_an_epoch_is_missing(logs: Logs) -> tuple[Kind, At]:
     at, _claim = logs.first(EpochClaimed, lambda c: c.epoch == 2)
     behind, _ = logs.first(EpochClaimed, lambda c: c.epoch == 3)
     logs.drop(at)
-    return Kind.EPOCH, behind
+    return Kind.CHECKPOINT_ID, behind  # it reserved ids
 
 
 @damage("zombies")

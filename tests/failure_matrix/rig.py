@@ -169,9 +169,9 @@ class Rig:
         return [record for _, record in self.records(self.topics.checkpoints) if isinstance(record, EpochClaimed)]
 
     def epochs(self) -> list[int]:
-        """The epochs that were claimed, counted from the job's first, which is 1."""
+        """The epochs that were claimed, which rise, counted from 1."""
         epochs = [claim.epoch for claim in self.claims()]
-        return [1 + epoch - epochs[0] for epoch in epochs]
+        return [1 + sorted(set(epochs)).index(epoch) for epoch in epochs]
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
         """For what no process tells of."""

@@ -158,13 +158,15 @@ class Config:
     """A fork of one of its checkpoints is made while the job runs on; it is run too."""
     feeds: int = 0
     """So many queries send batches to each coordinator."""
+    unclean: float = 0.0
+    """The checkpoint log loses its end, once."""
     hangs: bool = False
     """User code that is stuck stays so, until its task is ended."""
 
     @property
     def damages(self) -> bool:
         """Whether something happens to the logs that an audit calls damage."""
-        return bool(self.losses or self.corruptions or self.repetitions or self.strays)
+        return bool(self.losses or self.corruptions or self.repetitions or self.strays or self.unclean)
 
     def settings(self, rng: random.Random) -> JobSettings:
         """The job's settings; what may differ without changing what is tested differs from seed to seed."""
@@ -196,7 +198,9 @@ class Config:
                 max_concurrent=self.max_concurrent,
                 tolerable_failures=rng.choice((0, 3)),
                 retained=rng.choice((1, 2)),
-                inline_state_max=rng.choice((128 * 1024 if self.forks else 0, 0 if self.rots else 128 * 1024)),
+                inline_state_max=rng.choice(
+                    (128 * 1024 if self.forks or self.unclean else 0, 0 if self.rots else 128 * 1024)
+                ),
                 unaligned=self.unaligned,
                 aligned_timeout=self.aligned_timeout,
             ),
@@ -407,6 +411,7 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"standby-finite-{policy}", standby=True, finite=True, dies_at_the_end=0.5, outages=4.0),
             replace(base, name=f"purges-{policy}", purges=8.0, coordinator_faults=2.0, freezes=3.0, savepoints=0.3),
             replace(base, name=f"forks-{policy}", forks=100.0, savepoints=1.0, discards=1.0, coordinator_faults=0.3),
+            replace(base, name=f"unclean-{policy}", unclean=4.0, truncates=0.0, coordinator_faults=0.3, runs=0.0),
             replace(base, name=f"older-{policy}", older=0.5, coordinator_faults=3.0, savepoints=0.3),
             replace(
                 base,

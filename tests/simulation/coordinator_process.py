@@ -49,6 +49,7 @@ from .faults import Fault
 from .pen import Pen
 from .records import decoded_ack, keyed
 from .rescaling import redistributed
+from .unclean import SAYS_SO
 from .users import NumberedCoordinator, UserRaised
 from .violations import Violation
 
@@ -176,7 +177,8 @@ class CoordinatorProcess:
                 for name in settings.parallelism
                 for topic in [settings.topics.events(name)]
             },
-            first_epoch=world.transport.first_epoch(),
+            first_epoch=world.first_epoch(),
+            known=world.known,
         )
         try:
             self._feed(begin)
@@ -185,6 +187,9 @@ class CoordinatorProcess:
         except JobRefused as refusal:
             if world.config.purges and "the log was lost. Purge" in str(refusal):
                 self._purge_again(str(refusal))
+            elif SAYS_SO in str(refusal):
+                self.end(None, str(refusal))
+                world.job_failed(str(refusal))
             elif not world.storage.is_rotten(refusal):
                 raise Violation(f"section 7.9: {self} is refused: {refusal}") from refusal
             else:
@@ -434,6 +439,7 @@ class CoordinatorProcess:
             return
         self.stands = True
         self.world.trace(f"{self} commit stands")
+        self.world.commits.append(self.world.broker._log(Partition(self.world.settings.topics.checkpoints, 0)).end)
         self.world.checks.committed(self, self.blocked.records)
         ends = any(isinstance(record, JobFinished) for _, record in self.blocked.records)
         self.world.checks.ended(self.blocked.records)
@@ -577,7 +583,7 @@ class CoordinatorProcess:
         if self.truncation is not None and (self.world.config.retention is not None or self.world.config.purges):
             self.world.truncations.append(self)
         if ending is Ending.FAILED:
-            raise Violation(f"G6: the job has failed: {cause}")
+            self.world.job_failed(cause)
         if ending in (Ending.STOPPED, Ending.FINISHED):
             self.world.job_ended(ending is Ending.FINISHED)
 

@@ -672,6 +672,23 @@ MUTANTS: dict[str, Mutant] = {
         Never(),
         "pair-forks",
     ),
+    # ---- a log that has lost its end (section 4.5)
+    "lost-log-restored-by-its-host": Mutant(
+        "section 4.5: a host does not go on from a log that lacks what an instance of it completed",
+        Skip(),
+        "unclean-replay",
+    ),
+    "lost-log-restored-past-a-subtask": Mutant(
+        "section 4.5: nor is an instance started that was told of a checkpoint which the log lacks",
+        Skip(),
+        "unclean-replay",
+    ),
+    "old-hello-tells-nothing": Mutant(
+        "section 4.5: a Start that answers a Hello from before a notice is answered by another Hello",
+        Never(),
+        "unclean-global",
+        seeds=200,
+    ),
     # ---- the end of a job that nobody was told of (section 4)
     "acknowledged-and-not-told-of-the-end": Mutant(
         "section 4: who finds that the job has ended tells each attempt that the last completed checkpoint names",

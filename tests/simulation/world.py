@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from penstock.coordinator.protocol.inputs import Known
 from penstock.schemas.acks import Command, CommandKind, FailureHint, RunStarted
 from penstock.schemas.codec import encode
 from penstock.schemas.ids import SubtaskId
@@ -44,6 +45,7 @@ from .spark_folders import SparkFolders
 from .standby import Group, StandbyHost
 from .storage import Storage
 from .subtask_process import SubtaskProcess
+from .unclean import SAYS_SO, AfterLoss, elect
 from .violations import Violation
 
 Process = CoordinatorProcess | SubtaskProcess | QueryProcess | PlannerProcess | StandbyHost
@@ -155,6 +157,10 @@ class World:
         names = [operator.name for operator in self.settings.operators]
         self.feeders = [Feeder(self, name, f"q{n}") for n in range(config.feeds) for name in names]
         """Queries that feed the coordinators."""
+        self.commits: list[int] = []
+        """Where the checkpoint log ended behind each of its transactions."""
+        self.known = Known()
+        """What the host of the coordinators remembers."""
         self.standby = Group(self) if config.standby else None
         if not config.driven_by_query and origin is None:
             self.new_run()
@@ -163,6 +169,10 @@ class World:
 
     def now_ms(self) -> int:
         return _EPOCH_MS + int(self.now * 1000)
+
+    def first_epoch(self) -> int:
+        """By the clock where a log may lose an epoch, as over Kafka."""
+        return self.transport.first_epoch() + (int(1000 * self.now) if self.config.unclean else 0)
 
     def append_ms(self) -> int:
         """By the broker's clock."""
@@ -295,6 +305,12 @@ class World:
             self.finished = True
         elif not self.config.driven_by_query:
             self.new_run()
+
+    def job_failed(self, cause: str) -> None:
+        """Only a log that has lost its end may fail it, or keep it from starting."""
+        if not isinstance(self.checks, AfterLoss) or SAYS_SO not in cause:
+            raise Violation(f"G6: the job has failed: {cause}")
+        self.checks.said, self.finished = cause, True
 
     def left(self, instance: SubtaskProcess, departure: Departure) -> None:
         if instance.run == self.run and departure in (Departure.FINISHED, Departure.STOPPED):
@@ -446,6 +462,8 @@ class World:
             config = self.config
             acts.append(Fault(0.02 * faults * config.jumps, self._jump))
             acts.append(Fault(0.02 * faults * config.runs, self.new_run))
+            if config.unclean and len(self.commits) > 1 and not isinstance(self.checks, AfterLoss) and not self.away:
+                acts.append(Fault(0.02 * faults * config.unclean, elect, self))
             if config.purges and self.checks.history.epoch:
                 acts.append(Fault(0.02 * faults * config.purges, self.purge))
             if config.forks and not self.forks and self.checks.history.checkpoints and not self.away:

@@ -175,6 +175,18 @@ def test_a_second_start_without_a_higher_generation_is_ignored(d, wire):
     assert d.effects == []
 
 
+def test_a_start_below_what_it_was_told_is_answered_by_a_hello_that_says_so(d, wire):
+    """P-4.5.4 ◆: the Hello that it answers is older than the notice."""
+    d.started()
+    d.append(wire.marker(5, 0), wire.completed(5))
+    d.fresh().append(wire.start(epoch=2, expected_epoch=2, event_position=0, checkpoint_id=4))
+    assert d.of(do.OpenUser) == []
+    assert d.written(Hello)[-1].completed == 5
+    assert d.core.phase is Phase.WAITING
+    d.append(wire.start(epoch=2, expected_epoch=2, event_position=0, checkpoint_id=4, attempt=51, nonce="nonce-2"))
+    assert d.core.running.start.checkpoint_id == 4  # the coordinator knows, and goes on from there
+
+
 def test_control_records_below_its_own_start_are_void(d, wire):
     """Section 5.3 ◆: re-reading from the event position meets old Starts, Resets, markers, notices and Stops."""
     d.log = [

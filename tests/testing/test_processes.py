@@ -160,7 +160,7 @@ def test_a_crashed_coordinator_is_replaced_and_its_subtasks_stay_up(
         assert outcome.ending is Ending.LEFT
         assert "coordinator" not in course.closed
         running.replace_coordinator()
-        running.wait_for(lambda s: s.epoch == epoch + 1 and s.state == "running", PATIENCE_S)
+        running.wait_for(lambda s: s.epoch > epoch and s.state == "running", PATIENCE_S)
         ends_exactly(running, course)
         assert [i.process for i in faults.injected if i.fault == "crash"] == ["coordinator"]
 
@@ -178,7 +178,7 @@ def test_a_frozen_coordinator_that_was_replaced_is_fenced_when_it_thaws(
         claim = faults.watch(EpochClaimed)
         running.replace_coordinator()
         claim.wait_until_caught()
-        running.wait_for(lambda s: s.epoch == epoch + 1 and s.state == "running", PATIENCE_S)
+        running.wait_for(lambda s: s.epoch > epoch and s.state == "running", PATIENCE_S)
         running.thaw_coordinator()
         outcome = first.wait(PATIENCE_S)
         assert outcome is not None
@@ -193,7 +193,7 @@ def test_a_coordinator_that_takes_over_from_one_at_work_needs_no_fault(
         wait_checkpoint(running, course)
         epoch = running.wait_for(lambda s: s.epoch > 0, PATIENCE_S).epoch
         running.replace_coordinator()
-        running.wait_for(lambda s: s.epoch == epoch + 1, PATIENCE_S)
+        running.wait_for(lambda s: s.epoch > epoch, PATIENCE_S)
         ends_exactly(running, course)
     assert faults.injected == []
 

@@ -390,7 +390,7 @@ def test_questions_of_several_threads_replace_a_silent_client_once(monkeypatch: 
     wait_for(lambda: len(clients.gone) == 1, "the end of the silent client")
 
 
-@pytest.mark.parametrize("code", [KafkaError._DESTROY, KafkaError._PARTIAL])
+@pytest.mark.parametrize("code", [KafkaError._DESTROY, KafkaError._DESTROY_BROKER, KafkaError._PARTIAL])
 def test_what_says_nothing_of_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     """The client has been replaced under way; a new cluster's only broker is fenced."""
     FakeClients(monkeypatch, code)
