@@ -62,9 +62,9 @@ def subtask_table(status: JobStatus) -> Table:
 
 
 def waiting_lines(status: JobStatus) -> list[str]:
-    """Name what every pending checkpoint waits for; or say that the job is idle."""
-    idle = messages.idle(status)
-    return messages.pending(status) + ([] if idle is None else [idle])
+    """Name what every pending checkpoint waits for, and why the last ones were aborted; or say that the job is idle."""
+    told = [messages.aborts(status), *messages.pending(status), messages.idle(status)]
+    return [line for line in told if line is not None]
 
 
 def renderable(status: JobStatus, lines: list[str], progress: str = "") -> Group:
@@ -112,7 +112,7 @@ class Display(Redrawn):
         happened = (status.state, status.epoch, status.failovers_region, status.failovers_global)
         if happened != self._told or time.monotonic() > self._told_at + LINE_EVERY_S:
             self._told, self._told_at = happened, time.monotonic()
-            self._console.say(headline(status) + (f"; {progress}" if progress else ""))
+            self._console.say("; ".join(filter(None, (headline(status), progress, messages.aborts(status)))))
 
     def _redraw(self) -> None:
         assert self._live is not None

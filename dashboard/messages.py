@@ -95,6 +95,19 @@ def pending(status: JobStatus, least_s: float = 0.0) -> list[str]:
     ]
 
 
+def aborts(status: JobStatus) -> str | None:
+    """Why checkpoints abort; None if the newest one that is over was completed."""
+    over = [c for c in status.checkpoints if c.outcome in ("completed", "aborted")]
+    newest = 1 + max((i for i, c in enumerate(over) if c.outcome == "completed"), default=-1)
+    # A completed checkpoint aborts those before it, for no fault of theirs.
+    failed = [c for c in over[newest:] if c.checkpoint_id > status.last_completed]
+    if not failed:
+        return None
+    last = failed[-1]
+    many = "" if len(failed) == 1 else f"{len(failed)} checkpoints in a row were aborted, the newest: "
+    return f"{many}checkpoint {last.checkpoint_id} was aborted: {last.reason.partition(chr(10))[0]}"
+
+
 def idle(status: JobStatus) -> str | None:
     """Say that nobody owes anybody anything: whether more is to come, only the user's own code knows."""
     if status.state != "running" or status.pending or status.last_event_s < IDLE_AFTER_S:

@@ -92,6 +92,7 @@ class CheckpointDecline:
     sender: Annotated[Sender, "the attempt"]
     checkpoint_id: Annotated[int, "the checkpoint"]
     reason: Annotated[str, "why, for people"]
+    not_stored: Annotated[bool, "whether state storage did not take its state"] = False
 
 
 @dataclass(frozen=True, slots=True)

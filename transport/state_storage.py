@@ -23,6 +23,15 @@ from ..schemas.state import StateHandle
 T = TypeVar("T")
 
 _TRIES = 3
+_TRY_S = 15.0
+"""Seconds that one try may take before it is cancelled, beside one second for each of :data:`_BYTES_PER_S`."""
+_BYTES_PER_S = 1 << 20
+_ONE_READ_MAX = 64 << 20
+"""Bytes up to which a state is read by one request; a larger one in parts, several at once."""
+
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "oci", "ocilake", "oss", "tos", "obs"})
+"""Protocols of fsspec without folders: a bucket holds objects. To make the folder of one there is to make a bucket."""
+
 _NOT_TRANSIENT = (FileNotFoundError, PermissionError, IsADirectoryError, NotADirectoryError, NotImplementedError)
 _UNFINISHED = ".unfinished-"
 """Part of the name of a local file that is being written; :meth:`StateStorage.list` leaves such files out."""
@@ -34,7 +43,7 @@ _OWNER = "owner.json"
 class Source(Protocol):
     """What gives back stored states, as :class:`StateStorage` does."""
 
-    def get(self, location: str) -> bytes: ...
+    def get(self, location: str, size: int = 0) -> bytes: ...
 
 
 def load_state(storage: Source, handle: StateHandle) -> bytes:
@@ -42,7 +51,7 @@ def load_state(storage: Source, handle: StateHandle) -> bytes:
     if handle.inline is not None:
         data = handle.inline
     elif handle.location is not None:
-        data = storage.get(handle.location)
+        data = storage.get(handle.location, handle.size)
     else:
         raise StateError("its handle names neither bytes nor a location")
     if (damage := handle.damage(data)) is not None:  # mutant: damaged-state-restored
@@ -55,6 +64,11 @@ class StateStorage:
 
     ``url`` is an fsspec URL (``file:///var/states``, ``s3://bucket/states``), None where the job has none; the
     ``job_root`` separates jobs that share it. Connects when first used; safe to carry over a fork, and picklable.
+
+    In an object store the rights to get, put and delete objects suffice, a put is one request and a get another. The
+    bucket must exist: none is created, and one that is missing is an error, never an empty folder. Each call is tried
+    three times and each try cancelled after 15 s, and a second more for each MiB, where fsspec's file system is
+    asynchronous (those of S3, GCS and Azure are). Elsewhere the library's own timeouts hold.
     """
 
     def __init__(self, url: str | None, job_root: str) -> None:
@@ -76,33 +90,36 @@ class StateStorage:
         return {**self.__dict__, "_connected": None}
 
     def put(self, location: str, data: bytes) -> None:
-        """Stores ``data`` and checks that it stands. All of it can be read afterwards, or none.
-
-        Raises :class:`StateError`.
-        """
+        """Store ``data``. All of it can be read afterwards, or none. Raises :class:`StateError`."""
         self._store(location, data)
 
     def _store(self, location: str, data: bytes) -> None:
         path = self._path(location)
 
         def store(files: Any) -> None:
+            if _is_object_store(files):  # it stores an object whole, or not at all
+                _call(files, "pipe_file", path, data, size=len(data))
+                return
             if _is_local(files):
                 _write_file(path, data)
             else:
                 with contextlib.suppress(NotImplementedError):
                     files.makedirs(path.rsplit("/", 1)[0], exist_ok=True)
-                files.pipe_file(path, data)
+                _call(files, "pipe_file", path, data, size=len(data))
                 files.invalidate_cache()
-            size = files.size(path)
-            if size != len(data):
+            if (size := _call(files, "size", path)) != len(data):
                 raise OSError(f"{len(data)} bytes were stored and {size} are there")
 
         self._try("store", location, store)
 
-    def get(self, location: str) -> bytes:
-        """The bytes stored under ``location``. Raises :class:`StateError` where they are missing or unreadable."""
+    def get(self, location: str, size: int = 0) -> bytes:
+        """Return the bytes stored under ``location``; ``size`` of them, as far as that is known.
+
+        Raises :class:`StateError` where they are missing or unreadable.
+        """
         path = self._path(location)
-        return self._try("read back", location, lambda files: bytes(files.cat_file(path)))
+
+        return self._try("read back", location, lambda files: _read(files, path, size))
 
     def has(self, location: str) -> bool:
         """Whether something is stored under ``location``, without reading it. Raises :class:`StateError`."""
@@ -111,8 +128,9 @@ class StateStorage:
         def look(files: Any) -> bool:
             files.invalidate_cache()
             try:
-                files.size(path)
-            except FileNotFoundError:
+                _call(files, "size", path)
+            except FileNotFoundError as error:
+                _require_bucket(files, path, error)
                 return False
             return True
 
@@ -124,8 +142,10 @@ class StateStorage:
             path = self._path(location)
 
             def remove(files: Any, path: str = path) -> None:
-                with contextlib.suppress(FileNotFoundError):
-                    files.rm_file(path)
+                try:
+                    _call(files, "rm_file", path)
+                except FileNotFoundError as error:
+                    _require_bucket(files, path, error)
                 files.invalidate_cache()
 
             self._try("delete", location, remove)
@@ -137,8 +157,9 @@ class StateStorage:
             root = self._root()
             files.invalidate_cache()
             try:
-                paths = files.find(root)
-            except FileNotFoundError:
+                paths = _call(files, "find", root)
+            except FileNotFoundError as error:
+                _require_bucket(files, root, error)
                 return []
             names = (str(path)[len(root) :].lstrip("/") for path in paths)
             return sorted(name for name in names if name and name != _OWNER and _UNFINISHED not in name)
@@ -151,28 +172,42 @@ class StateStorage:
         return f"{self._shown_url.rstrip('/')}/{self._job_root}/{_OWNER}"
 
     def owner_mark(self) -> bytes | None:
-        """What :meth:`mark_owner` has stored; None where nobody has. Raises :class:`StateError`."""
+        """What :meth:`mark_owner` has stored; None where there is none. Raises :class:`StateError`.
+
+        None too where an object store forbids to read it: without the right to list objects that is what a store
+        answers for an object that is not there. :meth:`mark_owner` tells the two apart.
+        """
         path = self._path(_OWNER)
 
         def read(files: Any) -> bytes | None:
             files.invalidate_cache()
             try:
-                return bytes(files.cat_file(path))
-            except FileNotFoundError:
+                return _read(files, path)
+            except FileNotFoundError as error:
+                _require_bucket(files, path, error)
+                return None
+            except PermissionError:
+                if not _is_object_store(files):
+                    raise
                 return None
 
         return self._try("read back", _OWNER, read)
 
     def mark_owner(self, mark: bytes, *, instead: bool = True) -> None:
-        """Says whose the job's folder is. Raises :class:`StateError`.
+        """Mark the job's folder as that of an owner, and read the mark back. Raises :class:`StateError`.
 
-        Without ``instead`` a mark that stands in a local folder by now stays: read what stands.
+        Without ``instead`` a mark that stands there by now stays, on disk and on S3: read what stands.
         """
-        if instead or not _is_local(self._files()):
+        path = self._path(_OWNER)
+        if instead:
             self._store(_OWNER, mark)
-        else:
-            path = self._path(_OWNER)
+        elif _is_local(self._files()):
             self._try("store", _OWNER, lambda _: _write_new_file(path, mark))
+        elif _is_s3(self._files()):
+            self._try("store", _OWNER, lambda files: _create_object(files, path, mark))
+        else:
+            self._store(_OWNER, mark)
+        self.get(_OWNER)  # raises where it may be written and not read
 
     def _try(self, verb: str, location: str, action: Callable[[Any], T]) -> T:
         attempts = tenacity.Retrying(
@@ -182,16 +217,28 @@ class StateStorage:
             reraise=True,
         )
         try:
-            return attempts(lambda: action(self._files()))
+            return attempts(lambda: self._act(action))
         except StateError:
             raise
         except Exception as error:  # file systems raise what their client libraries raise
             what = f"state {location!r}" if location else "the states"
             reason = self._without_secrets(str(error)) or type(error).__name__
-            missing = " (it does not exist)" if isinstance(error, FileNotFoundError) else ""
+            missing = ""
+            if isinstance(error, _BucketMissing):
+                reason = f"{error}; create it, or correct state_storage: no bucket is created for a job"
+            elif isinstance(error, FileNotFoundError):
+                missing = " (it does not exist)"
             raise StateError(
                 f"cannot {verb} {what} of job {self._job_root} in {self._shown_url}{missing}: {reason}"
             ) from error
+
+    def _act(self, action: Callable[[Any], T]) -> T:
+        files = self._files()
+        try:
+            return action(files)
+        except FileNotFoundError as error:
+            _require_bucket(files, self._root(), error)
+            raise
 
     def _files(self) -> Any:
         return self._connect()[0]
@@ -248,9 +295,69 @@ def _secrets(url: str) -> set[str]:
     return {secret for each in found for secret in (each, unquote(each)) if len(secret) >= _SECRET_CHARS_MIN}
 
 
+def _protocols(files: Any) -> set[str]:
+    return {files.protocol} if isinstance(files.protocol, str) else set(files.protocol)
+
+
 def _is_local(files: Any) -> bool:
-    protocol = files.protocol
-    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)
+    return "file" in _protocols(files)
+
+
+def _is_object_store(files: Any) -> bool:
+    return not _OBJECT_STORES.isdisjoint(_protocols(files))
+
+
+def _is_s3(files: Any) -> bool:
+    return not _protocols(files).isdisjoint(("s3", "s3a"))
+
+
+def _call(files: Any, name: str, *args: Any, size: int = 0, **options: Any) -> Any:
+    """Call a method that moves ``size`` bytes. Cancel it at its deadline, if it is asynchronous, with TimeoutError."""
+    if not files.async_impl:
+        return getattr(files, name)(*args, **options)
+    timeout_s = _TRY_S + size / _BYTES_PER_S
+    try:
+        return fsspec.asyn.sync(files.loop, getattr(files, f"_{name}"), *args, timeout=timeout_s, **options)
+    except fsspec.exceptions.FSTimeoutError as error:
+        raise TimeoutError(f"no answer within {timeout_s:.3g} s, tried {_TRIES} times") from error
+
+
+def _read(files: Any, path: str, size: int = 0) -> bytes:
+    """Read a file of ``size`` bytes, as far as that is known."""
+    # s3fs asks for the size first, unless it is told to read by one request.
+    options = {"max_concurrency": 1} if _is_s3(files) and size <= _ONE_READ_MAX else {}
+    return bytes(_call(files, "cat_file", path, size=size, **options))
+
+
+class _BucketMissing(FileNotFoundError):
+    """The bucket that state_storage names is not there."""
+
+
+def _require_bucket(files: Any, path: str, error: FileNotFoundError) -> None:
+    """Raise _BucketMissing if an object was not found because its bucket is missing."""
+    if not _is_object_store(files) or isinstance(error, _BucketMissing):
+        return
+    code = _error_code(error)
+    bucket = path.strip("/").partition("/")[0]
+    # An answer without a body tells no code. Without the right to look at a bucket a missing object is "forbidden".
+    if code == "NoSuchBucket" or (code != "NoSuchKey" and not _call(files, "exists", bucket)):
+        raise _BucketMissing(f"bucket {bucket!r} does not exist") from error
+
+
+def _create_object(files: Any, path: str, data: bytes) -> None:
+    """Store an object, unless there is one."""
+    try:
+        _call(files, "pipe_file", path, data, size=len(data), mode="create")
+    except FileExistsError:
+        pass
+    except OSError as error:
+        if _error_code(error) != "PreconditionFailed":
+            raise
+
+
+def _error_code(error: OSError) -> str:
+    """Return S3's code of an error, empty where the store told none."""
+    return str(getattr(error.__cause__, "response", {}).get("Error", {}).get("Code", ""))
 
 
 def _write_new_file(path: str, data: bytes) -> None:

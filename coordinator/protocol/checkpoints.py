@@ -206,7 +206,7 @@ def state_not_stored(job: JobState, failed: StateNotStored) -> None:
     pending = job.current.pending.get(failed.checkpoint_id)
     if pending is not None and failed.operator in pending.storing:
         reason = f"the state of the coordinator of {failed.operator} could not be stored: {failed.error}"
-        abort(job, pending, reason, countable=True)
+        abort(job, pending, reason, countable=not _has_storage(job))
 
 
 # ---- acks
@@ -251,7 +251,13 @@ def _add_snapshot(pending: Pending, subtask: SubtaskId, snapshot: SubtaskSnapsho
 def decline(job: JobState, slot: Slot, declined: CheckpointDecline) -> None:
     pending = job.current.pending.get(declined.checkpoint_id)
     if pending is not None and slot.subtask in pending.required:
-        abort(job, pending, f"{slot.subtask} declined: {declined.reason}", countable=True)
+        counts = not (declined.not_stored and _has_storage(job))
+        abort(job, pending, f"{slot.subtask} declined: {declined.reason}", countable=counts)
+
+
+def _has_storage(job: JobState) -> bool:
+    """Whether a state that was not stored may be stored later. Until then a rollback would only undo work."""
+    return job.settings.state_storage is not None
 
 
 # ---- completion

@@ -70,7 +70,7 @@ def state_refused(core: Instance, running: Running | None, refused: StateRefused
     if _storing(running, refused.checkpoint_id, refused.location) is None or running is None:
         return
     del running.checkpoints.parts[refused.checkpoint_id]
-    core.emit(do.Write(CheckpointDecline(running.sender, refused.checkpoint_id, refused.cause)))
+    core.emit(do.Write(CheckpointDecline(running.sender, refused.checkpoint_id, refused.cause, not_stored=True)))
 
 
 def _ack_if_complete(core: Instance, running: Running, checkpoint_id: int) -> None:

@@ -223,7 +223,7 @@ def test_thousands_of_stored_states_are_read_and_stored_several_at_once_and_keep
         configured = True
         stored: ClassVar[dict[str, bytes]] = {}
 
-        def get(self, location: str) -> bytes:
+        def get(self, location: str, size: int = 0) -> bytes:
             together.wait(PATIENCE_S)
             return JSON.encode([int(location)])
 

@@ -26,7 +26,7 @@ class Storage:
         self._rotten: dict[str, tuple[float, bytes | None]] = {}
         """Until when a state comes back as these bytes, or not at all."""
 
-    def get(self, location: str) -> bytes:
+    def get(self, location: str, size: int = 0) -> bytes:
         until, data = self._rotten.get(location, (0.0, None))
         if until <= self._world.now or not self._world.faulty:
             data = self._world.stored.get(location)

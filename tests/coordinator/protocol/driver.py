@@ -155,8 +155,8 @@ class Task:
     def snapshot_taken(self, n: int) -> SnapshotTaken:
         return SnapshotTaken(self.sender, n)
 
-    def decline(self, n: int) -> CheckpointDecline:
-        return CheckpointDecline(self.sender, n, "cannot")
+    def decline(self, n: int, *, not_stored: bool = False) -> CheckpointDecline:
+        return CheckpointDecline(self.sender, n, "cannot", not_stored)
 
     def failed(self, cause: str = "boom") -> Failed:
         return Failed(self.sender, cause)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.coordinator.protocol import effects
-from penstock.coordinator.protocol.inputs import FutureFailed
+from penstock.coordinator.protocol.inputs import FutureFailed, StateNotStored
 from penstock.schemas.acks import CommandKind
 from penstock.schemas.events import CheckpointAborted, TriggerCheckpoint
 from penstock.schemas.settings import OperatorSettings
@@ -162,6 +162,28 @@ def test_subsumed_ones_do_not_count() -> None:
     script.acknowledge(script.trigger())
     assert script.epoch.number == 1
     assert script.job.statistics.aborted == 1
+
+
+def test_states_that_cannot_be_stored_roll_nothing_back() -> None:
+    """P-7.8.2: neither a subtask's nor a coordinator's."""
+    script = Script.running(
+        OperatorSettings("op", 1),
+        checkpoint={"tolerable_failures": 0, "inline_state_max": 4},
+        state_storage="s3://states",
+    )
+    script.state = lambda operator, n: b"large"
+    script.read(script.task().decline(script.trigger(), not_stored=True))
+    script.handle(StateNotStored("op", script.trigger(), "no answer"))
+    assert script.epoch.number == 1
+    assert script.job.statistics.aborted == 2
+    assert "no answer" in (script.job.timeline.checkpoints[-1].reason or "")
+
+
+def test_states_of_a_job_without_state_storage_count_as_failures() -> None:
+    """P-7.8.2: no later checkpoint can store them."""
+    script = Script.running(checkpoint={"tolerable_failures": 0})
+    script.read(script.task().decline(script.trigger(), not_stored=True))
+    assert script.epoch.number == 2
 
 
 def test_a_savepoint_that_fails_does_not_count_and_its_command_is_refused() -> None:

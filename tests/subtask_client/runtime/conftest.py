@@ -43,7 +43,7 @@ class MemoryStorage:
             raise self.error
         self.states[location] = data
 
-    def get(self, location: str) -> bytes:
+    def get(self, location: str, size: int = 0) -> bytes:
         return self.states[location]
 
     def delete(self, locations: Any) -> None:
