@@ -44,11 +44,19 @@ ClientConfigOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+LOOPBACK = "127.0.0.1"
 MetricsPortOption = Annotated[
     int | None,
     typer.Option(
-        "--metrics-port", min=0, max=65535, help="Serve Prometheus metrics on this port of 127.0.0.1 (0: a free one)."
+        "--metrics-port",
+        min=0,
+        max=65535,
+        help="Serve Prometheus metrics, /livez and /readyz on this port (0: a free one).",
     ),
+]
+MetricsHostOption = Annotated[
+    str,
+    typer.Option("--metrics-host", metavar="ADDRESS", help="Where --metrics-port listens; 0.0.0.0: on all addresses."),
 ]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="The job's name.")]
 

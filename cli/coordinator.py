@@ -13,7 +13,16 @@ from ..coordinator.service import CoordinatorService, instances_of
 from ..coordinator.standby import TAKEOVER_AFTER_S, StandbyService, Standing
 from ..schemas.errors import JobFailed
 from ..schemas.status import End, Ending
-from .connect import CHECK_TIMEOUT_S, BrokerOption, ClientConfigOption, JsonOption, MetricsPortOption, connection
+from .connect import (
+    CHECK_TIMEOUT_S,
+    LOOPBACK,
+    BrokerOption,
+    ClientConfigOption,
+    JsonOption,
+    MetricsHostOption,
+    MetricsPortOption,
+    connection,
+)
 from .console import Console
 from .dashboard import DashboardPortOption, dashboard_served
 from .display import Display
@@ -71,6 +80,7 @@ def coordinator(
     replication_factor: ReplicationOption = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     dashboard_port: DashboardPortOption = None,
     query: QueryOption = False,
     standby: StandbyOption = False,
@@ -109,7 +119,14 @@ def coordinator(
         with (
             console.stdout_kept(),
             interrupts_caught(),
-            metrics_served(metrics_port, service.status, console.say, lambda: _numbers(service)),
+            metrics_served(
+                metrics_port,
+                service.status,
+                console.say,
+                lambda: _numbers(service),
+                host=metrics_host,
+                stands_by=standby,
+            ),
             dashboard_served(
                 dashboard_port, None if standby else service.status, console.say, job.name, job.prefix, where.transport
             ),

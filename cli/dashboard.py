@@ -19,7 +19,7 @@ from ..client.job_client import JobClient
 from ..schemas.status import JobStatus
 from ..schemas.topics import DEFAULT_PREFIX, TopicNames
 from ..transport.ports import Transport
-from .connect import BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected, existing_job
+from .connect import LOOPBACK, BrokerOption, ClientConfigOption, JsonOption, PrefixOption, connected, existing_job
 from .console import Console
 from .exits import UsageError
 from .signals import interrupts_caught
@@ -31,7 +31,6 @@ DashboardPortOption = Annotated[
     ),
 ]
 DEFAULT_PORT = 8642
-LOOPBACK = "127.0.0.1"
 LOOPBACK_NAMES = (LOOPBACK, "::1", "localhost")
 TOKEN_VARIABLE = "PENSTOCK_DASHBOARD_TOKEN"
 

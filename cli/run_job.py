@@ -8,9 +8,11 @@ import typer
 
 from .connect import (
     CHECK_TIMEOUT_S,
+    LOOPBACK,
     BrokerOption,
     ClientConfigOption,
     JsonOption,
+    MetricsHostOption,
     MetricsPortOption,
     connection,
 )
@@ -50,6 +52,7 @@ def run(
     replication_factor: ReplicationOption = None,
     client_config: ClientConfigOption = None,
     metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = LOOPBACK,
     dashboard_port: DashboardPortOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +82,7 @@ def run(
     running = Running()
     with (
         console.stdout_kept(),
-        metrics_served(metrics_port, running.status, console.say, running.numbers),
+        metrics_served(metrics_port, running.status, console.say, running.numbers, host=metrics_host),
         dashboard_served(dashboard_port, running.status, console.say, job.name, job.prefix, where.transport),
         spark_session(slots, f"penstock {job.name}") as spark,
         spark_integration.run(

@@ -1,4 +1,4 @@
-"""What `run` and `coordinator` share: where a job is taken up, and serving its metrics."""
+"""What `run` and `coordinator` share: where a job is taken up, and serving its metrics and probes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from ..schemas.errors import JobRefused
 from ..schemas.settings import Restore
 from ..schemas.status import JobStatus
 from ..transport.kafka import KafkaTransport
+from .connect import LOOPBACK
 from .exits import UsageError
 
 JobFileArgument = Annotated[
@@ -99,19 +100,25 @@ def restore_options(
 
 @contextmanager
 def metrics_served(
-    port: int | None, status: Callable[[], JobStatus | None], say: Callable[[str], None], numbers: Numbers | None = None
+    port: int | None,
+    status: Callable[[], JobStatus | None],
+    say: Callable[[str], None],
+    numbers: Numbers | None = None,
+    *,
+    host: str = LOOPBACK,
+    stands_by: bool = False,
 ) -> Iterator[None]:
-    """Serves metrics while the body runs, where a port was asked for."""
+    """Serve metrics and probes while the body runs, if a port was asked for."""
     if port is None:
         yield
         return
     try:
-        server = MetricsServer(status, port, numbers=numbers)
+        server = MetricsServer(status, port, host, numbers=numbers, stands_by=stands_by)
     except OSError as error:
         raise UsageError(
-            f"--metrics-port {port}: {error.strerror or error}; choose another, or 0 for a free one"
+            f"--metrics-port {port} on {host}: {error.strerror or error}; choose another, or 0 for a free one"
         ) from None
-    say(f"metrics at http://127.0.0.1:{server.port}/metrics")
+    say(f"metrics at http://{host}:{server.port}/metrics")
     try:
         yield
     finally:

@@ -1,4 +1,6 @@
-"""A job's status as Prometheus metrics, read when they are scraped: nothing is counted a second time.
+"""A job's status over HTTP: Prometheus metrics, and probes of liveness and readiness.
+
+All is read when it is asked for: nothing is counted a second time.
 
 Labels: job everywhere, operator and subtask where they apply. Counters count since the coordinator instance started;
 those of events since the epoch began, which Prometheus takes for a restart of the counter.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import re
 import socket
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -17,6 +20,7 @@ from prometheus_client.registry import Collector
 
 from ..schemas.status import AT_WORK, Ending, JobStatus, SubtaskStatus
 from .http_guard import is_ours
+from .probes import not_alive, not_ready
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -126,9 +130,11 @@ def _own_metrics(job: str, numbers: Mapping[str, Mapping[str, float]]) -> Iterab
 
 
 class MetricsServer:
-    """Serves one job's metrics over HTTP until ``close``. Raises OSError where the port is taken.
+    """Serves ``/metrics``, ``/livez`` and ``/readyz`` of one job until ``close``. Raises OSError if the port is taken.
 
-    A request must name ``host``, this machine or an address in digits: see :mod:`.http_guard`.
+    The probes answer 200, or 503 with the reason (:mod:`.probes`); ``stands_by`` says that a process without a
+    coordinator is ready to take over. A request must name ``host``, this machine or an address in digits: see
+    :mod:`.http_guard`.
     """
 
     def __init__(
@@ -138,6 +144,7 @@ class MetricsServer:
         host: str = "127.0.0.1",
         *,
         numbers: Numbers | None = None,
+        stands_by: bool = False,
     ) -> None:
         registry = CollectorRegistry(auto_describe=False)
         registry.register(JobCollector(status, numbers))
@@ -145,13 +152,28 @@ class MetricsServer:
         names = frozenset(name.lower() for name in (host, "localhost", socket.gethostname()))
         app = self._server.get_app()
         assert app is not None
-        self._server.set_app(_guarded(app, names))
+        self._server.set_app(_guarded(_with_probes(app, status, stands_by), names))
         self.port: int = self._server.server_port
 
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(5.0)
+
+
+def _with_probes(app: WSGIApplication, status: Callable[[], JobStatus | None], stands_by: bool) -> WSGIApplication:
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path not in ("/livez", "/readyz"):
+            return app(environ, start_response)
+        newest, now_ms = status(), time.time() * 1000
+        wrong = not_alive(newest, now_ms) if path == "/livez" else not_ready(newest, now_ms, stands_by=stands_by)
+        start_response(
+            "503 Service Unavailable" if wrong else "200 OK", [("content-type", "text/plain; charset=utf-8")]
+        )
+        return [(wrong or "ok").encode() + b"\n"]
+
+    return answer
 
 
 def _guarded(app: WSGIApplication, names: Collection[str]) -> WSGIApplication:

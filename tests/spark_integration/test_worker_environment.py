@@ -16,7 +16,10 @@ _TAIL = "\n SQLSTATE: 38000\n\tat org.apache.spark.api.python.PythonRunner(Pytho
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
-        ("ModuleNotFoundError: No module named 'penstock'", r"no module 'penstock'\. Install penstock-spark .*penstock"),
+        (
+            "ModuleNotFoundError: No module named 'penstock'",
+            r"no module 'penstock'\. Install penstock-spark .*penstock",
+        ),
         ("ModuleNotFoundError: No module named 'penstock.schemas'", r"no module 'penstock'\. Install penstock-spark "),
         ("ModuleNotFoundError: No module named 'ejob'", r"no module 'ejob'\. Install what brings it .*--py-files"),
         (
