@@ -65,6 +65,23 @@ class Source(Subtask):
         return Progress()
 
 
+class BatchSource(Source):
+    """The same, each turn's records at once."""
+
+    def poll(self) -> Progress | Idle:
+        if not self.left:
+            return Idle()
+        count = min(self.batch, self.left)
+        begin, size = self.next, len(self.payloads)
+        records = self.payloads[begin : begin + count]
+        while len(records) < count:
+            records += self.payloads[: count - len(records)]
+        self.context.emit_many(records)
+        self.next = (begin + count) % size
+        self.left -= count
+        return Progress()
+
+
 class Sink(Subtask):
     """Counts, and tells when it has seen what it was to expect."""
 
@@ -76,6 +93,15 @@ class Sink(Subtask):
 
     def process(self, record: bytes, input: str) -> None:
         self.left -= 1
+        if self.left == 0:
+            self.context.send_event_to_coordinator(now())
+
+
+class BatchSink(Sink):
+    """The same for lists of records."""
+
+    def process_many(self, records: list[bytes], input: str) -> None:
+        self.left -= len(records)
         if self.left == 0:
             self.context.send_event_to_coordinator(now())
 
@@ -103,6 +129,7 @@ class Way(NamedTuple):
     parallelism: int
     interval: float | None = None
     unaligned: bool = False
+    batches: bool = False
 
 
 class Measured(NamedTuple):
@@ -116,12 +143,13 @@ class Measured(NamedTuple):
 def _job(name: str, way: Way, per_sink: int, coordinators: Coordinators) -> Job:
     n = way.parallelism
     job = Job(name, checkpoint=CheckpointSettings(interval=way.interval, unaligned=way.unaligned, timeout=DEADLINE_S))
+    made = (BatchSource, BatchSink) if way.batches else (Source, Sink)
     source = job.operator(
-        "source", subtask=partial(Source, payloads_for(n, job.max_parallelism), n), parallelism=n,
+        "source", subtask=partial(made[0], payloads_for(n, job.max_parallelism), n), parallelism=n,
         coordinator=made_by(coordinators, "source"),
     )  # fmt: skip
     job.operator(
-        "sink", subtask=partial(Sink, per_sink), parallelism=n,
+        "sink", subtask=partial(made[1], per_sink), parallelism=n,
         inputs=[source.forward() if n == 1 else source.keyed_by(key_of)],
         coordinator=made_by(coordinators, "sink"),
     )  # fmt: skip
@@ -197,6 +225,7 @@ def _figures(setting: Setting, parallelism: int) -> list[Figure]:
     records, at = setting.count(RECORDS, 20_000), setting.bootstrap
     ways = {
         "without": Way(parallelism),
+        "batches": Way(parallelism, batches=True),
         "aligned": Way(parallelism, INTERVAL_S),
         "unaligned": Way(parallelism, INTERVAL_S, unaligned=True),
     }
@@ -216,6 +245,9 @@ def _figures(setting: Setting, parallelism: int) -> list[Figure]:
                        f"raw, frames of {frame}, packed and unpacked, a no-op called for each",
                        Goal(">= 60 %", "ratio", at_least=0.6)),
         Figure.of_runs(name, what, per_second["without"], unit, raws["records"], "raw, one record per record"),
+        Figure.of_runs(f"{name}, emit_many and process_many", what, per_second["batches"], unit, raws["frames"],
+                       f"raw, frames of {frame}, packed and unpacked, a no-op called for each",
+                       Goal(">= 60 %", "ratio", at_least=0.6)),
     ]  # fmt: skip
     for kind in ("aligned", "unaligned"):
         completed = statistics.median(m.checkpoints for m in ours[kind])

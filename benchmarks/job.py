@@ -63,9 +63,12 @@ class Sender(OperatorCoordinator):
             return max(self.done.values())
 
     def send(self, subtask: int, event: bytes) -> EventFuture:
+        return self.send_batch(subtask, [event])
+
+    def send_batch(self, subtask: int, events: list[bytes]) -> EventFuture:
         while True:
             try:
-                return self.gateways[subtask].send_event(event)
+                return self.gateways[subtask].send_events(events)
             except Backpressure:
                 writable = threading.Event()
                 self.context.on_writable(subtask, writable.set)
@@ -85,6 +88,15 @@ class Counter(Subtask):
     def handle_operator_event(self, event: bytes) -> None:
         self.left -= 1
         if self.left == 0:
+            self.context.send_event_to_coordinator(now())
+
+
+class BatchCounter(Counter):
+    """The same for lists of events."""
+
+    def handle_operator_events(self, events: list[bytes]) -> None:
+        self.left -= len(events)
+        if self.left <= 0:
             self.context.send_event_to_coordinator(now())
 
 

@@ -53,6 +53,18 @@ class Gateway(Protocol):
         :meth:`CoordinatorContext.on_writable` says when to go on.
         """
 
+    def send_events(self, events: Sequence[Any]) -> EventFuture:
+        """Send a list of events as :meth:`send_event` sends each, at a fraction of the cost.
+
+        The future settles when the last one has been handled. They are handled in the order of the list, nothing sent
+        to the same subtask comes between them, and no checkpoint's cut does: a snapshot contains all of them or none.
+        A failure may come between them: where the future fails, the first ones may have been handled.
+
+        All are taken or none. Raises as ``send_event`` does, and EventTooLarge for a list that takes more than half of
+        ``max_unhandled``, of ``max_unsent_bytes`` or of ``max_held_bytes``: whatever is smaller finds room when
+        :meth:`CoordinatorContext.on_writable` says so. Raises ConfigurationError for what is no list or tuple.
+        """
+
     def fail_attempt(self, cause: BaseException | str) -> None:
         """Fail exactly this attempt (its external write failed, say). Do nothing once it is not current."""
 

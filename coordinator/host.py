@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..schemas.errors import (
-    Backpressure,
     ConfigurationError,
     CoordinatorClosed,
     EventTooLarge,
@@ -19,20 +18,20 @@ from ..schemas.errors import (
     UnreadableRecord,
 )
 from ..schemas.frames import unpack
-from ..schemas.ids import SubtaskId
 from ..schemas.sanitize import LastError, told
 from ..schemas.settings import OperatorSettings
 from ..schemas.state import StateHandle
-from ..schemas.user_codec import BytesCodec, Codec
+from ..schemas.user_codec import Codec
 from .api import EventContext, OperatorCoordinator
 from .context import HostContext, HostMetrics
-from .futures import EventFuture, Ledger
+from .futures import Ledger
 from .mailbox import Mailbox
 from .protocol import effects, inputs
 from .protocol.stream import EventStream
 from .state_redistribution import RescaleFunction
 from .thread_pool import Workers
 from .timers import Timer, Timers
+from .user_gateway import UserGateway
 
 _log = logging.getLogger(__name__)
 
@@ -217,12 +216,12 @@ class OperatorHost:
                 f" checkpoints {self.job} lists them)"
             ) from error
 
-    def _gateway(self, call: effects.CallReady) -> _Gateway:
+    def _gateway(self, call: effects.CallReady) -> UserGateway:
         ledger = self.ledgers.get(call.stream)
         if ledger is None:
             ledger = self.ledgers[call.stream] = Ledger(call.stream, self.load, self._settled)
             ledger.forbidden_thread = self._thread
-        return _Gateway(self, ledger, call.subtask, call.attempt)
+        return UserGateway(self.settings, self.spec.codec, self.mailbox, ledger, self.event_bytes_max, call.attempt)
 
     def settle(self, stream: EventStream) -> None:
         """The stream has moved: its futures settle."""
@@ -365,71 +364,6 @@ def close_all(hosts: Sequence[OperatorHost], cause: str) -> None:
                 "job=%s operator=%s: close() of the coordinator has not returned within %g s: it is left behind",
                 host.job, host.settings.name, CLOSE_TIMEOUT_S,
             )  # fmt: skip
-
-
-class _Gateway:
-    __slots__ = ("_as_it_is", "_attempt", "_encode", "_event_max", "_held_max", "_host", "_ledger", "_send", "_stream",
-                 "_subtask", "_unhandled_max", "_unsent_max")  # fmt: skip
-
-    def __init__(self, host: OperatorHost, ledger: Ledger, subtask: int, attempt: int) -> None:
-        self._host, self._ledger, self._stream = host, ledger, ledger.stream
-        self._subtask, self._attempt = subtask, attempt
-        self._encode, self._send = host.spec.codec.encode, host.mailbox.send
-        self._as_it_is = type(host.spec.codec) is BytesCodec
-        settings = host.settings
-        self._event_max, self._unhandled_max = host.event_bytes_max, settings.max_unhandled
-        self._unsent_max, self._held_max = settings.max_unsent_bytes, settings.max_held_bytes
-
-    @property
-    def subtask(self) -> int:
-        return self._subtask
-
-    @property
-    def attempt(self) -> int:
-        return self._attempt
-
-    def send_event(self, event: Any) -> EventFuture:
-        data: bytes = event if self._as_it_is and type(event) is bytes else self._encode(event)
-        ledger = self._ledger
-        load = ledger.load
-        if (
-            len(data) > self._event_max
-            or ledger.promised - self._stream.handled_through >= self._unhandled_max  # mutant: unhandled-without-bound
-            or load.queued + load.appended > self._unsent_max
-            or load.held > self._held_max
-        ):
-            self._refuse(data)
-        return EventFuture(ledger, self._send(ledger, data))
-
-    def _refuse(self, data: bytes) -> None:
-        """Says which bound has been reached; a failed stream takes any number of events, and handles none."""
-        to, load = self._stream.subtask, self._ledger.load
-        go_on = "context.on_writable(subtask, fn) says when to go on"
-        if len(data) > self._event_max:
-            raise EventTooLarge(
-                f"an event of {len(data)} bytes to {to}: the broker takes at most {self._event_max}; send a reference"
-                " to the data instead"
-            )
-        unhandled = self._ledger.promised - self._stream.handled_through
-        if unhandled >= self._unhandled_max and self._stream.failure is None:
-            raise Backpressure(f"{self._unhandled_max} events to {to} are not handled yet (max_unhandled); {go_on}")
-        if load.unsent > self._unsent_max:
-            raise Backpressure(
-                f"operator {to.operator} has more than {self._unsent_max} bytes of events on their way to the broker"
-                f" (max_unsent_bytes); {go_on}"
-            )
-        if load.held > self._held_max:
-            raise Backpressure(
-                f"the gateways of operator {to.operator} hold more than {self._held_max} bytes of events"
-                f" (max_held_bytes) until Spark has committed its batch; {go_on}"
-            )
-
-    def fail_attempt(self, cause: BaseException | str) -> None:
-        subtask = SubtaskId(self._host.settings.name, self._subtask)
-        self._host.mailbox.post(inputs.AttemptRejected(subtask, self._attempt, self._stream.epoch, told(cause)))
-
-    def __repr__(self) -> str:
-        return f"<gateway to {self._stream.subtask} attempt {self._attempt}>"
 
 
 class _Result:

@@ -288,8 +288,9 @@ class _Feeding:
             left = None if events_max is None else events_max - replayed.events
             events = judged.events[:left]
             if events:
+                count = len(events)  # before user code has the list
                 self._handle(judged, events)
-                replayed.events += len(events)
+                replayed.events += count
             if replayed.events == events_max:
                 break
         replayed.metrics = dict(self._host.metrics.values())

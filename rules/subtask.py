@@ -84,11 +84,12 @@ def subtask_factory(given: Any, rule_set_type: Any) -> Callable[[], Subtask]:
             f"Rules.operator takes a class that derives from penstock.RuleSubtask, or functools.partial of one; not"
             f" {given!r}"
         )
-    if cls.handle_operator_event is not Subtask.handle_operator_event:
-        raise ConfigurationError(
-            f"{cls.__name__}.handle_operator_event is never called: the events of a rules operator are its rules. Use"
-            " rules_changed(rules, version)"
-        )
+    for handler in ("handle_operator_event", "handle_operator_events"):
+        if getattr(cls, handler) is not getattr(Subtask, handler):
+            raise ConfigurationError(
+                f"{cls.__name__}.{handler} is never called: the events of a rules operator are its rules. Use"
+                " rules_changed(rules, version)"
+            )
     arguments = (given.args, given.keywords) if isinstance(given, partial) else ((), {})
     return partial(_make, cls, rule_set_type, *arguments)
 
@@ -122,4 +123,5 @@ def _without_events(context: Context) -> Context:
         metrics=context.metrics,
         send=refuse,
         emit=context.emit,
+        emit_many=context.emit_many,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -37,6 +37,9 @@ def unpack(count: int, lengths: bytes, payload: bytes) -> list[bytes]:
     """The events of a frame; :class:`UnreadableRecord` where the parts contradict one another."""
     if count < 0 or len(lengths) != 4 * count:
         raise UnreadableRecord(f"a frame claims {count} events and has {len(lengths)} bytes of lengths")
+    size = len(payload) // count if count else 0
+    if size * count == len(payload) and lengths == struct.pack("<I", size) * count:
+        return list(struct.unpack(f"{size}s" * count, payload))  # one size: a quarter of the time
     events = []
     begin = 0
     for length in struct.unpack(f"<{count}I", lengths):
@@ -49,10 +52,18 @@ def unpack(count: int, lengths: bytes, payload: bytes) -> list[bytes]:
 
 
 def split(
-    events: Sequence[bytes], *, events_max: int = FRAME_EVENTS_MAX, bytes_max: int = FRAME_BYTES_MAX
+    events: Sequence[bytes],
+    *,
+    events_max: int = FRAME_EVENTS_MAX,
+    bytes_max: int = FRAME_BYTES_MAX,
+    cost_bytes: int = 0,
 ) -> list[Sequence[bytes]]:
-    """``events`` in order, cut into runs that each fit a frame. One event above ``bytes_max`` is a run of its own."""
-    ends = list(accumulate(map(len, events)))
+    """``events`` in order, cut into runs that each fit a frame. One event above ``bytes_max`` is a run of its own.
+
+    Each counts as ``cost_bytes`` more than it has.
+    """
+    sizes: Iterable[int] = map(len, events)
+    ends = list(accumulate(map(cost_bytes.__add__, sizes) if cost_bytes else sizes))
     runs = []
     begin = before = 0
     while begin < len(events):

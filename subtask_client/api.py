@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
@@ -61,6 +61,7 @@ class Context:
         metrics: Metrics,
         send: Callable[[Any], None],
         emit: Callable[[Any, str | None], None],
+        emit_many: Callable[[Sequence[Any], str | None], None] | None = None,
     ) -> None:
         self.job = job
         self.operator = operator
@@ -72,7 +73,7 @@ class Context:
         """This run of the subtask; a later one has a higher number."""
         self.fencing_token = fencing_token
         self.metrics = metrics
-        self._send, self._emit = send, emit
+        self._send, self._emit, self._emit_many = send, emit, emit_many or self._emit_each
         self._thread = threading.get_ident()
         self._ended = False
 
@@ -100,6 +101,22 @@ class Context:
         if self._ended or threading.get_ident() != self._thread:
             self._refuse("emit")
         self._emit(record, output)
+
+    def emit_many(self, records: Sequence[Any], output: str | None = None) -> None:
+        """Give a list of records away as :meth:`emit` gives each, in this order, at a fraction of the cost.
+
+        All are taken or, where one of them has no key or no bytes, none. Raises as ``emit`` does, and
+        :class:`ConfigurationError` for what is no list or tuple.
+        """
+        if self._ended or threading.get_ident() != self._thread:
+            self._refuse("emit")
+        if not isinstance(records, list | tuple):
+            raise ConfigurationError(f"emit_many takes a list of records, not a {type(records).__name__}")
+        self._emit_many(records, output)
+
+    def _emit_each(self, records: Sequence[Any], output: str | None) -> None:
+        for record in records:
+            self._emit(record, output)
 
     def _refuse(self, what: str) -> NoReturn:
         why = "the attempt has ended" if self._ended else "it belongs to the thread that calls the subtask's object"
@@ -144,6 +161,16 @@ class Subtask:
             " handle_operator_event"
         )
 
+    def handle_operator_events(self, events: list[Any]) -> None:
+        """Handle the next events from the coordinator, in order: at least one, at most what one record of the log holds
+        (``frame_events_max``, 1,000). The default calls ``handle_operator_event`` for each.
+
+        Where one list ends and the next begins means nothing, and differs from attempt to attempt. All of them count
+        as handled when this returns; a snapshot comes between two lists.
+        """
+        for event in events:
+            self.handle_operator_event(event)
+
     def process(self, record: Any, input: str) -> None:
         """Handle one record of the operator called ``input``. Each is handled exactly once in the history that counts.
 
@@ -153,6 +180,15 @@ class Subtask:
             f"a record from {input!r} for a {type(self).__name__}, which does not say what to do with one: give it a"
             " process"
         )
+
+    def process_many(self, records: list[Any], input: str) -> None:
+        """Handle the next records of one subtask of the operator called ``input``, in order: at least one, at most what
+        one record of the log holds. The default calls ``process`` for each.
+
+        As with ``handle_operator_events``, where one list ends means nothing.
+        """
+        for record in records:
+            self.process(record, input)
 
     def process_rows(self, batch: Any) -> None:
         """Handle the next rows of the operator's DataFrame (``inputs=`` of ``spark_integration.run``), a

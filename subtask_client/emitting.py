@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..schemas.data import RecordFrame
 from ..schemas.errors import AppendFailed
+from ..schemas.user_codec import BytesCodec, Codec
 from ..transport.ports import Partition
 from .outgoing import Outgoing
 from .protocol import effects as do
@@ -25,11 +26,12 @@ class Emitter:
         core: SubtaskCore,
         outgoing: Outgoing,
         router: Router,
-        encode_record: Callable[[Any], bytes],
+        codec: Codec,
         topics: Mapping[str, str],
     ) -> None:
         self._core, self._outgoing, self._router = core, outgoing, router
-        self._encode_record, self._topics = encode_record, dict(topics)
+        self._encode_record, self._topics = codec.encode, dict(topics)
+        self._as_they_are = type(codec) is BytesCodec
 
     def send(self, event: bytes) -> None:
         """``context.send_event_to_coordinator``, behind the codec."""
@@ -47,6 +49,14 @@ class Emitter:
             if (frame := self._core.emit_record(receiver, data)) is not None:
                 self.write(frame)
                 self._check()
+
+    def emit_many(self, records: Sequence[Any], output: str | None) -> None:
+        """``context.emit_many``: nothing is taken before all have been encoded and routed."""
+        encode = self._encode_record
+        data = records if self._as_they_are and set(map(type, records)) == {bytes} else list(map(encode, records))
+        for frame in self._core.emit_records(self._router.deal(records, data, output)):
+            self.write(frame)
+            self._check()
 
     def write(self, effect: do.WriteData) -> None:
         receiver, record = effect.receiver, effect.record

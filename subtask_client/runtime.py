@@ -122,13 +122,14 @@ class SubtaskRuntime:
             self.core,
             self._outgoing,
             Router(graph, subtask, keys or {}, settings.max_parallelism),
-            codec_for(output_codec).encode,
+            codec_for(output_codec),
             {edge.receiver: topics.data(edge.sender, edge.receiver) for edge in outputs},
         )
         self._host = Host(
             settings, subtask, factory, codec=codec_for(codec), state_codec=codec_for(state_codec),
             input_codecs={edge.sender: codec_for((input_codecs or {}).get(edge.sender)) for edge in inputs},
-            storage=self._storage, send=self._emitter.send, emit=self._emitter.emit, log=self._trace, rows=rows,
+            storage=self._storage, send=self._emitter.send, emit=self._emitter.emit,
+            emit_many=self._emitter.emit_many, log=self._trace, rows=rows,
         )  # fmt: skip
         self._uploads = Uploads(self._storage, self._inbox.append)
         self._pulse = HeartbeatThread(settings.heartbeat_interval, self._beat, lambda: self._steps.handling)
@@ -354,13 +355,16 @@ class SubtaskRuntime:
         return pending
 
     def _handle_events(self, effect: do.HandleEvents) -> on.Input:
-        steps = self._steps
-        steps.enter_handling(effect.first_sequence)
+        steps, first, count = self._steps, effect.first_sequence, len(effect.events)
+        steps.enter_handling(first)
         self._pulse.touch()
         try:
             self._host.handle(effect.events, steps)
         except Exception as error:
-            return self._failed(f"handling event {effect.first_sequence + steps.done}", error)
+            what = f"handling event {first + steps.done}"
+            if self._host.takes_batches:
+                what = f"handling events {first} to {first + count - 1}"
+            return self._failed(what, error)
         finally:
             self._rest()
         return on.EventsHandled()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..schemas.acks import SchemaDigest
@@ -65,10 +65,11 @@ class Host:
         emit: Callable[[Any, str | None], None],
         log: logging.LoggerAdapter[Any],
         rows: RowSource | None = None,
+        emit_many: Callable[[Sequence[Any], str | None], None] | None = None,
     ) -> None:
         self._settings, self._subtask, self._factory = settings, subtask, factory
         self._codec, self._state_codec, self._storage = codec, state_codec, storage
-        self._send_bytes, self._emit, self._log = send, emit, log
+        self._send_bytes, self._emit, self._emit_many, self._log = send, emit, emit_many, log
         self._input_codecs = input_codecs
         self._decode = _decoder(codec)
         self._decode_record = {upstream: _decoder(codec) for upstream, codec in input_codecs.items()}
@@ -81,6 +82,8 @@ class Host:
         """Whether the object has work of its own."""
         self.may_begin = False
         """Whether the object takes polls, records and rows; it has said so in this attempt."""
+        self.takes_batches = self._processes_batches = False
+        """Whether its class handles lists of events, and lists of records."""
 
     @property
     def _user(self) -> Subtask:
@@ -99,10 +102,13 @@ class Host:
         if self._feed is not None:
             self._feed.begin(self._object, self._who)
         self.may_begin = False
-        self.has_poll = self._feed is not None or type(self._object).poll is not Subtask.poll
+        cls = type(self._object)
+        self.takes_batches = cls.handle_operator_events is not Subtask.handle_operator_events
+        self._processes_batches = cls.process_many is not Subtask.process_many
+        self.has_poll = self._feed is not None or cls.poll is not Subtask.poll
         if self.has_poll and self._decode_record:
             raise ConfigurationError(
-                f"operator {self._subtask.operator!r} has inputs, and its {type(self._object).__name__} a poll: the"
+                f"operator {self._subtask.operator!r} has inputs, and its {cls.__name__} a poll: the"
                 " work of such an operator comes as records, to process; give the poll to an operator of its own"
             )
         self.metrics = Metrics()
@@ -117,6 +123,7 @@ class Host:
             metrics=self.metrics,
             send=lambda event: send_bytes(encode(event)),
             emit=self._emit,
+            emit_many=self._emit_many,
         )
         self._object.open(self._context)
         if start.checkpoint_id != NO_CHECKPOINT:
@@ -132,30 +139,28 @@ class Host:
 
     def handle(self, events: list[bytes], steps: Steps) -> None:
         """The one hot loop: beside the user's handler it does nothing but count (in ``steps.done``)."""
-        handle, decode = self._user.handle_operator_event, self._decode
-        done = 0
-        if decode is None:
-            for event in events:
-                handle(event)
-                done += 1
-                steps.done = done
+        user, decode = self._user, self._decode
+        if self.takes_batches:
+            count = len(events)  # before user code has the list
+            user.handle_operator_events(events if decode is None else list(map(decode, events)))
+            steps.done = count
         else:
-            for event in events:
-                handle(decode(event))
-                done += 1
+            handle = user.handle_operator_event
+            for done, event in enumerate(events if decode is None else map(decode, events), 1):
+                handle(event)
                 steps.done = done
         if not self.may_begin:
-            self.may_begin = self._user.may_begin()
+            self.may_begin = user.may_begin()
 
     def process(self, upstream: str, records: list[bytes]) -> None:
         """As hot as :meth:`handle`."""
-        process, decode = self._user.process, self._decode_record[upstream]
-        if decode is None:
-            for record in records:
-                process(record, upstream)
-        else:
-            for record in records:
-                process(decode(record), upstream)
+        user, decode = self._user, self._decode_record[upstream]
+        if self._processes_batches:
+            user.process_many(records if decode is None else list(map(decode, records)), upstream)
+            return
+        process = user.process
+        for record in records if decode is None else map(decode, records):
+            process(record, upstream)
 
     def end_inputs(self) -> None:
         self._user.end_inputs()

@@ -16,7 +16,7 @@ The rules, in the protocol's sections:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import assert_never
 
 from ...schemas.acks import Heartbeat
@@ -103,11 +103,27 @@ class SubtaskCore(Instance):
         if running is None or len(record) > self.config.event_bytes_max:
             raise self._unsendable(f"a record for {receiver}", record)
         if self.finished:
-            raise SubtaskError(
-                f"{self.who()}: its work has ended, and the operators behind it were notified that nothing more comes:"
-                f" nothing can be emitted to {receiver}"
-            )
+            raise self._ended(receiver)
         return running.outputs.add(receiver, record)
+
+    def emit_records(self, records: Mapping[SubtaskId, Sequence[bytes]]) -> Iterator[do.WriteData]:
+        """Take records for other operators, by receiver; yield the frames to write, as they become full.
+
+        Raises as :meth:`send` does; then none was taken.
+        """
+        running = self.running
+        for receiver, many in records.items():
+            if running is None or max(map(len, many)) > self.config.event_bytes_max:
+                raise self._unsendable(f"a record for {receiver}", max(many, key=len))
+            if self.finished:
+                raise self._ended(receiver)
+        return iter(()) if running is None else running.outputs.add_all(records)
+
+    def _ended(self, receiver: SubtaskId) -> SubtaskError:
+        return SubtaskError(
+            f"{self.who()}: its work has ended, and the operators behind it were notified that nothing more comes:"
+            f" nothing can be emitted to {receiver}"
+        )
 
     def _unsendable(self, what: str, data: bytes) -> SubtaskError | EventTooLarge:
         if self.running is None:

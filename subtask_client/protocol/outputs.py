@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ...schemas.data import Barrier, ChannelEnded, RecordFrame
-from ...schemas.frames import pack
+from ...schemas.frames import pack, split
 from ...schemas.ids import SubtaskId
 from ...schemas.state import Sender
 from .effects import WriteData
@@ -49,6 +49,25 @@ class Outputs:
         channel.records.append(record)
         channel.bytes = size
         return full
+
+    def add_all(self, records: Mapping[SubtaskId, Sequence[bytes]]) -> Iterator[WriteData]:
+        """Take records, by receiver; yield each frame that had no room left."""
+        for receiver, many in records.items():
+            channel = self._channels[receiver]
+            size = channel.bytes + sum(map(len, many)) + _LENGTH_BYTES * len(many)
+            if size > self._bytes_max or len(channel.records) + len(many) > self._records_max:
+                *full, many = split(
+                    [*channel.records, *many],
+                    events_max=self._records_max, bytes_max=self._bytes_max, cost_bytes=_LENGTH_BYTES,
+                )  # fmt: skip
+                for run in full:
+                    channel.records = list(run)
+                    yield self._take(receiver, channel)
+                size = sum(map(len, many)) + _LENGTH_BYTES * len(many)
+            if many and not channel.records:
+                self._waiting[receiver] = None
+            channel.records.extend(many)
+            channel.bytes = size
 
     def flush(self) -> list[WriteData]:
         """Every current frame."""

@@ -142,6 +142,32 @@ class Passing(Subtask):
         self.context.emit([record, self.counts[group]])
 
 
+class CountingInBatches(Counting):
+    """The same, some at a time."""
+
+    def _send(self) -> None:
+        for subtask, gateway in self.gateways.items():
+            begin = self.sent[subtask] + 1
+            self.sent[subtask] += 5
+            gateway.send_events(list(range(begin, begin + 5)))
+
+
+class PassingInBatches(Passing):
+    """The same, as much as comes at a time."""
+
+    def handle_operator_events(self, events: list[Any]) -> None:
+        assert events == list(range(self.told + 1, self.told + 1 + len(events))), f"{events} behind {self.told}"
+        self.told = events[-1]
+
+    def process_many(self, records: list[Any], input: str) -> None:
+        counted = []
+        for record in records:
+            group = str(record % GROUPS)
+            self.counts[group] += 1
+            counted.append([record, self.counts[group]])
+        self.context.emit_many(counted)
+
+
 class Collecting(Subtask):
     def __init__(self, collected: Collected) -> None:
         self.collected = collected
@@ -171,7 +197,7 @@ def group_of(number: int) -> int:
 
 def counting_job(
     name: str, collected: Collected, limit: int, *, parallelism: tuple[int, int, int] = (2, 3, 2),
-    pace_s: float = 0.0, gate: Gate | None = None, **checkpoint: Any,
+    pace_s: float = 0.0, gate: Gate | None = None, batches: bool = False, **checkpoint: Any,
 ) -> Job:  # fmt: skip
     """numbers, keyed to passing (which has a coordinator), rebalanced to collecting."""
     job = Job(
@@ -186,7 +212,8 @@ def counting_job(
         output_codec="json", state_codec="json",
     )  # fmt: skip
     passing = job.operator(
-        "passing", subtask=Passing, coordinator=Counting, parallelism=parallelism[1],
+        "passing", subtask=PassingInBatches if batches else Passing,
+        coordinator=CountingInBatches if batches else Counting, parallelism=parallelism[1],
         inputs=[numbers.keyed_by(group_of)], codec="json", state_codec="json", output_codec="json",
     )  # fmt: skip
     job.operator(

@@ -80,12 +80,13 @@ def run_with_crashes(running: LocalJob, gate: threading.Event, chance: random.Ra
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, "in batches"])
 @pytest.mark.parametrize("round_", rounds())
 def test_every_record_counts_once_whoever_dies(way: str, round_: int) -> None:
     """Section 9: whole regions fall back in place; section 1, G2, for what operators tell each other."""
     collected = Collected()
-    job = counting_job("counting", collected, LIMIT, pace_s=0.01, gate=(gate := threading.Event()), **WAYS[way])
+    changes = {"batches": True, "max_concurrent": 2} if way == "in batches" else WAYS[way]
+    job = counting_job("counting", collected, LIMIT, pace_s=0.01, gate=(gate := threading.Event()), **changes)
     with LocalJob(job) as running:
         run_with_crashes(running, gate, random.Random(f"{way} {round_}"), crashes=4)
     check_counted(collected.records, LIMIT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.schemas.acks import CheckpointAck, Finished, OperatorEventFrame
 from penstock.schemas.data import Barrier, ChannelEnded, RecordFrame
@@ -259,3 +261,38 @@ def test_what_handling_emits_goes_behind_an_unaligned_barrier_where_it_was_taken
     names = d.names()
     assert names.index("CheckpointAck") > max(i for i, name in enumerate(names) if name == "RecordFrame")
     assert len(d.written(CheckpointAck)) == 1
+
+
+# ---- many at once
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.sampled_from([ONE, TWO]), st.binary(max_size=12)), min_size=1), max_size=8),
+    st.integers(1, 5),
+    st.integers(1, 40),
+)
+def test_many_records_make_the_frames_that_they_make_one_by_one(turns, records_max, bytes_max):
+    each, many = outputs(records_max, bytes_max), outputs(records_max, bytes_max)
+    expected, found = [], []
+    for turn in turns:
+        by_receiver = {}
+        for receiver, record in turn:
+            by_receiver.setdefault(receiver, []).append(record)
+            expected += [frame for frame in [each.add(receiver, record)] if frame is not None]
+        found += many.add_all(by_receiver)
+    for receiver in (ONE, TWO):  # between receivers there is no order
+        assert [w for w in found if w.receiver == receiver] == [w for w in expected if w.receiver == receiver]
+    assert many.bytes_waiting == each.bytes_waiting
+    key = lambda written: written.receiver  # noqa: E731
+    assert sorted(many.flush(), key=key) == sorted(each.flush(), key=key)
+
+
+def test_none_of_many_records_is_taken_where_one_is_too_large_or_the_work_has_ended(source):
+    core = source.core
+    with pytest.raises(EventTooLarge, match="a record for down/1 has"):
+        list(core.emit_records({ONE: [b"a"], TWO: [b"b", bytes(core.config.event_bytes_max + 1)]}))
+    source.turn()
+    assert (flat(source.out("down/0")), flat(source.out("down/1"))) == ([], [])
+    assert list(core.emit_records({ONE: [b"a", b"b"]})) == []
+    source.turn()
+    assert flat(source.out("down/0")) == [b"a", b"b"]

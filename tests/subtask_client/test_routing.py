@@ -17,6 +17,7 @@ from penstock.schemas.graph import Graph, InputSettings, Partitioning
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.keys import key_group, subtask_of_group
 from penstock.schemas.settings import OperatorSettings
+from penstock.subtask_client import routing
 from penstock.subtask_client.routing import FieldKey, KeyFunction, Router
 from tests.machines import check
 from tests.rounds import rounds
@@ -230,3 +231,52 @@ def test_a_record_of_an_operator_that_feeds_nobody_is_refused_with_the_way_out(o
         ConfigurationError, match=f"operator 'a' emitted {what}, and no operator takes its records; .* input from 'a'"
     ):
         router({}).route("record", output)
+
+
+# ---- many at once
+
+_KEYS = st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, 1.0]), st.text(max_size=2))
+
+
+@given(st.lists(st.lists(_KEYS, max_size=9), max_size=4), st.sampled_from(list(Partitioning)), st.integers(1, 3))
+def test_many_records_are_dealt_as_they_are_routed_one_by_one(
+    turns: list[list[Any]], how: Partitioning, parallelism: int
+) -> None:
+    parallelism = 3 if how is Partitioning.FORWARD else parallelism
+    outputs = {"b": (how.value, parallelism), "c": ("broadcast", 2)}
+    one_by_one, at_once = (router(outputs, index=1, keys={"b": lambda record: record}) for _ in range(2))
+    for turn in turns:
+        data = [repr(key).encode() for key in turn]
+        expected: dict[SubtaskId, list[bytes]] = {}
+        for key, its_data in zip(turn, data, strict=True):
+            for receiver in one_by_one.route(key):
+                expected.setdefault(receiver, []).append(its_data)
+        assert {to: list(many) for to, many in at_once.deal(turn, data).items()} == expected
+        assert {to: list(many) for to, many in at_once.deal(turn, data, "c").items()} == {
+            to: data for to in receivers("c", 0, 1) if data
+        }
+
+
+def test_the_owners_that_an_output_keeps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_KEPT_KEYS_MAX", 10)
+    keyed = router({"b": ("keyed", 4)}, keys={"b": lambda record: record})
+    keys = [f"{number}" for number in range(25)]
+    dealt = keyed.deal(keys, [key.encode() for key in keys])
+    assert dealt.keys() == {receiver for key in keys for receiver in keyed.route(key)}
+    (way,) = keyed._ways.values()
+    assert isinstance(way, routing._ByKey)
+    assert len(way._kept) <= 10
+    keyed.deal(["x" * 65], [b""])
+    assert "x" * 65 not in way._kept
+
+
+def test_many_records_are_refused_as_one_is() -> None:
+    keyed = router({"b": ("keyed", 2)}, keys={"b": carrier_of})
+    with pytest.raises(ConfigurationError, match=r"that has no key for 'b'.*raised KeyError: 'carrier'"):
+        keyed.deal([{"carrier": "AA"}, {}], [b"", b""])
+    with pytest.raises(ConfigurationError, match="gave no key: a list cannot be a key"):
+        keyed.deal([{"carrier": "AA"}, {"carrier": []}], [b"", b""])
+    with pytest.raises(ConfigurationError, match=r"output 'd', .* none of its outputs"):
+        keyed.deal([], [], "d")
+    with pytest.raises(ConfigurationError, match="no operator takes its records"):
+        router({}).deal([], [])

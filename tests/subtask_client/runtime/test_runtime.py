@@ -662,3 +662,43 @@ def test_the_traceback_of_a_failure_that_repeats_is_told_once(rig, caplog):
         rig.expect(acks.Failed)
     told = [record for record in caplog.records if "boom" in record.getMessage()]
     assert [record.exc_info is not None for record in told] == [True, False, False]
+
+
+class Lists(Subtask):
+    """Takes lists of events, and has records to emit."""
+
+    def __init__(self, calls, fails_with=None):
+        self.calls, self.fails_with = calls, fails_with
+
+    def open(self, context):
+        self.context = context
+
+    def handle_operator_events(self, events):
+        self.calls.append(list(events))
+        events.clear()  # it is the subtask's own
+        if (error := self.fails_with) is not None:
+            raise error
+
+    def handle_operator_event(self, event):
+        raise AssertionError("has a handler for lists")
+
+
+def test_a_subtask_with_a_handler_for_lists_gets_what_a_record_holds_decoded_and_counted(rig):
+    """Section 6: all of a list counts as handled when the handler has returned."""
+    rig.options = {"codec": "json"}
+    rig.make = lambda: Lists(rig.calls)
+    rig.run()
+    rig.start()
+    rig.append(rig.frame(0, b'"a"', b"2"), rig.frame(2, b"null"))
+    rig.handled(3)
+    assert rig.calls == [["a", 2], [None]]
+
+
+def test_a_handler_for_lists_that_raises_fails_the_attempt_and_names_the_events(rig):
+    rig.make = lambda: Lists(rig.calls, ValueError("no"))
+    rig.run()
+    rig.start()
+    rig.append(rig.frame(0, b"a", b"b", b"c"))
+    failed = rig.expect(acks.Failed)
+    assert failed.cause.startswith("handling events 0 to 2: ValueError: no")
+    rig.expect(acks.Hello)
