@@ -33,6 +33,7 @@ from .effects import (
     CallComplete,
     DeleteStates,
     LookAtEnds,
+    OpenLog,
     StoreState,
 )
 from .gateway import GatewayState
@@ -184,6 +185,7 @@ def _append_markers(job: JobState, pending: Pending) -> None:
         job.emit(Append(slot.subtask, marker))
     if job.settings.driven_by_query:  # mutant: ends-before-the-markers
         job.emit(LookAtEnds(pending.id))
+    job.emit(OpenLog())
 
 
 def cut_failed(job: JobState, failed: FutureFailed) -> None:
