@@ -134,7 +134,7 @@ def hosts(subtasks: int) -> list[range]:
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
-def _host(job: Job, hosted: range, bootstrap: str, run: str) -> None:
+def host(job: Job, hosted: range, bootstrap: str, run: str) -> None:
     """A process with these subtasks."""
     transport = KafkaTransport(bootstrap) if len(hosted) == 1 else SharedKafkaTransport(bootstrap)
     threading.stack_size(_STACK_BYTES)
@@ -156,7 +156,7 @@ def running(bootstrap: str, subtasks: int, pause_s: float) -> Iterator[Stopwatch
     job.operator("small", subtask=Small, coordinator=lambda: stopwatch, parallelism=subtasks)
     bare = Job(job.name, checkpoint=checkpoint)
     bare.operator("small", subtask=Small, parallelism=subtasks)
-    with coordinated(job, bootstrap, [partial(_host, bare, these, bootstrap) for these in hosts(subtasks)]):
+    with coordinated(job, bootstrap, [partial(host, bare, these, bootstrap) for these in hosts(subtasks)]):
         stopwatch.wait(subtasks, 0)
         yield stopwatch
 

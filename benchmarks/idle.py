@@ -58,7 +58,7 @@ def _figures(count: int, interval: float | None, cost: Cost, alone: float) -> li
 def cost_of_broker(pid: int, seconds: float) -> float:
     """Without a job, in per cent of a core."""
     time.sleep(min(SETTLE_S, seconds))
-    return _shares({"broker": [pid]}, seconds)["broker"]
+    return shares({"broker": [pid]}, seconds)["broker"]
 
 
 def cost_of_job(setting: Setting, count: int, interval: float | None, seconds: float) -> Cost:
@@ -68,12 +68,12 @@ def cost_of_job(setting: Setting, count: int, interval: float | None, seconds: f
         subtasks = [p.pid for p in multiprocessing.active_children() if p not in others and p.pid is not None]
         sides = {"coordinator": [os.getpid()], "subtasks": subtasks, "broker": [setting.broker_pid]}
         began, before = time.monotonic(), _bytes_of(setting.bootstrap, sender.context.job)
-        shares = _shares(sides, seconds)
+        shares = shares(sides, seconds)
         grown = _bytes_of(setting.bootstrap, sender.context.job) - before
         return Cost(**shares, bytes_per_hour=grown * 3600 / (time.monotonic() - began))
 
 
-def _shares(sides: Mapping[str, Iterable[int]], seconds: float) -> dict[str, float]:
+def shares(sides: Mapping[str, Iterable[int]], seconds: float) -> dict[str, float]:
     """What the processes of each side take for so long, together, in per cent of a core."""
     began, before = time.monotonic(), {side: _processor_seconds(pids) for side, pids in sides.items()}
     time.sleep(seconds)

@@ -39,6 +39,7 @@ PARTS = {
     "channels": Part("data_channels", 300),
     "alignment": Part("alignment", 180),
     "idle": Part("idle", 240),
+    "growth": Part("growth", 900),
     "recovery": Part("recovery", 120),
     "takeover": Part("takeover", 240),
     "recovery-on-spark": Part("recovery_on_spark", 240),
