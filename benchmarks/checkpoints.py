@@ -127,9 +127,10 @@ class Small(Subtask):
         return STATE
 
 
-def hosts(subtasks: int) -> list[range]:
+def hosts(subtasks: int, processes: int | None = None) -> list[range]:
     """Which subtasks each process hosts."""
-    processes = subtasks if subtasks <= PROCESSES_MAX else SHARED_PROCESSES
+    if processes is None:
+        processes = subtasks if subtasks <= PROCESSES_MAX else SHARED_PROCESSES
     ends = [subtasks * n // processes for n in range(processes + 1)]
     return [range(begin, end) for begin, end in pairwise(ends)]
 

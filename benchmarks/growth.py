@@ -18,7 +18,7 @@ from penstock.job import Job
 from penstock.testing.local import LocalJob
 from penstock.transport.kafka_shared import SharedKafkaTransport
 
-from .checkpoints import SHARED_PROCESSES, Small, Stopwatch, host
+from .checkpoints import SHARED_PROCESSES, Small, Stopwatch, host, hosts
 from .figures import Figure, Setting
 from .idle import shares
 from .resident import resident_mb
@@ -59,11 +59,9 @@ def _of_subtasks(setting: Setting, count: int, seconds: float) -> Iterator[Figur
     job.operator("small", subtask=Small, coordinator=lambda: clock, parallelism=count)
     bare = Job(name)
     bare.operator("small", subtask=Small, parallelism=count)
-    shared = [
-        range(count * n // SHARED_PROCESSES, count * (n + 1) // SHARED_PROCESSES) for n in range(SHARED_PROCESSES)
-    ]
     began, others = time.monotonic(), set(multiprocessing.active_children())
-    with coordinated(job, setting.bootstrap, [partial(host, bare, these, setting.bootstrap) for these in shared]):
+    targets = [partial(host, bare, these, setting.bootstrap) for these in hosts(count, SHARED_PROCESSES)]
+    with coordinated(job, setting.bootstrap, targets):
         clock.wait(count, 1, START_S)
         start_s = time.monotonic() - began
         hosting = [p.pid for p in multiprocessing.active_children() if p not in others and p.pid is not None]

@@ -68,9 +68,9 @@ def cost_of_job(setting: Setting, count: int, interval: float | None, seconds: f
         subtasks = [p.pid for p in multiprocessing.active_children() if p not in others and p.pid is not None]
         sides = {"coordinator": [os.getpid()], "subtasks": subtasks, "broker": [setting.broker_pid]}
         began, before = time.monotonic(), _bytes_of(setting.bootstrap, sender.context.job)
-        shares = shares(sides, seconds)
+        taken = shares(sides, seconds)
         grown = _bytes_of(setting.bootstrap, sender.context.job) - before
-        return Cost(**shares, bytes_per_hour=grown * 3600 / (time.monotonic() - began))
+        return Cost(**taken, bytes_per_hour=grown * 3600 / (time.monotonic() - began))
 
 
 def shares(sides: Mapping[str, Iterable[int]], seconds: float) -> dict[str, float]:

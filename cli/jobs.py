@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..client.topic_usage import Cost, JobOnBroker, jobs_on
+from ..dashboard import model
 from ..dashboard.job_list import state_told
 from ..schemas.ids import NO_CHECKPOINT
 from ..schemas.status import JobStatus
@@ -63,15 +63,24 @@ def _table(found: list[JobOnBroker], *, with_prefix: bool) -> Table:
     for job in found:
         table.add_row(
             *([escape(job.prefix)] if with_prefix else []), escape(job.job), _state(job),
-            *_doing(job.status), *_taken(job.cost), "-" if job.status is None else ago(job.status),
+            *_doing(job.status), *_taken(job.cost), _seen(job),
         )  # fmt: skip
     if len(found) > 1:
         table.add_row(*([""] if with_prefix else []), "[dim]all", "", "", "", "", *_taken(_sum(found)), "")
     return table
 
 
+def _seen(job: JobOnBroker) -> str:
+    return "-" if job.status is None else ago(job.status, _age_s(job.status, job))
+
+
+def _age_s(status: JobStatus, job: JobOnBroker) -> float:
+    """Seconds from the status to the look at it."""
+    return model.age_s(status, job.looked_ms)
+
+
 def _state(job: JobOnBroker) -> str:
-    return state_told(job, 1000 * time.time())
+    return state_told(job)
 
 
 def _doing(status: JobStatus | None) -> tuple[str, str, str]:
@@ -116,5 +125,5 @@ def _plain(job: JobOnBroker) -> dict[str, Any]:
         "epoch": None if status is None else status.epoch,
         "last_completed": None if status is None else status.last_completed,
         "cost": plain(job.cost),
-        "status": None if status is None else told(status),
+        "status": None if status is None else told(status, _age_s(status, job)),
     }

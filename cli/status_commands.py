@@ -150,9 +150,9 @@ def _now_ms() -> int:
     return round(1000 * time.time())
 
 
-def ago(status: JobStatus) -> str:
-    """How long ago it was told."""
-    age = int(_age_s(status))
+def ago(status: JobStatus, age_s: float | None = None) -> str:
+    """How long ago it was told; as old as it says, or as it is now."""
+    age = int(_age_s(status) if age_s is None else age_s)
     if age < 120:
         return f"{age} s ago"
     return f"{age // 60} min ago" if age < 7200 else f"{age // 3600} h ago"

@@ -22,13 +22,16 @@ from ..transport.requirements import require_visible
 from . import restorable
 from .log_reader import read_log
 from .status_follower import StatusFollower
-from .status_log import LOOK_BACK, StatusLog
+from .status_log import StatusLog
 
 LISTEN_S = 3.0
 """A coordinator tells its status each second, and so do tasks unless their heartbeat interval is longer."""
 LISTEN_OPEN_S = 10.0
 """Before a job is deleted whose checkpoint log does not say that it has ended: the default heartbeat timeout."""
 LISTEN_AGAIN_S = 0.5
+NEWEST = 16
+"""Records before the end of a status topic among which the newest status is looked for first. Of a thousand subtasks
+a status has a hundred kilobytes: to read the last minutes of them takes seconds."""
 
 
 class JobClient:
@@ -64,7 +67,7 @@ class JobClient:
 
         A coordinator that was frozen may write one more of an older epoch, after those of its successor.
         """
-        look_back, deadline = LOOK_BACK, time.monotonic() + 10.0
+        look_back, deadline = NEWEST, time.monotonic() + 10.0
         newest = dict[int, JobStatus]()
         while True:
             with StatusLog(self._transport, self.topics, look_back) as log:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from ..schemas.errors import NotAuthorized, TopicMissing, TransportError
@@ -11,6 +13,8 @@ from ..schemas.topics import TopicNames, owner_of_topic
 from ..transport.ports import Partition, Transport
 from .job_client import JobClient
 
+_AT_ONCE = 8
+"""How many jobs are looked at side by side: most of a look is waiting for the broker."""
 _LOOKS = 3
 """How often a job's topics are looked up again, where some of them go meanwhile."""
 
@@ -40,6 +44,8 @@ class JobOnBroker:
     cost: Cost
     hidden: bool = False
     """Whether there may be a status, which this user may not read."""
+    looked_ms: int = 0
+    """When the status was read, wall clock. How old it is must be told by this time: a long list takes seconds."""
 
 
 def jobs_on(transport: Transport, prefix: str | None) -> list[JobOnBroker]:
@@ -53,14 +59,20 @@ def jobs_on(transport: Transport, prefix: str | None) -> list[JobOnBroker]:
         if owner is not None and prefix in (None, owner[0]):
             owned.setdefault(owner, []).append(topic)
     sizes = transport.topic_bytes([topic for topics in owned.values() for topic in topics])
-    found = []
-    for (of_prefix, job), topics in sorted(owned.items()):
+
+    def look(of_prefix: str, job: str, topics: list[str]) -> JobOnBroker | None:
         names = TopicNames(of_prefix, job)
         whole = names.checkpoints in topics
-        if whole or prefix is not None or len(topics) > 1:
-            status, hidden = _status(JobClient(transport, job, of_prefix)) if names.status in topics else (None, False)
-            found.append(JobOnBroker(of_prefix, job, whole, status, _cost(transport, topics, sizes), hidden))
-    return found
+        if not whole and prefix is None and len(topics) == 1:
+            return None
+        cost = _cost(transport, topics, sizes)
+        status, hidden = _status(JobClient(transport, job, of_prefix)) if names.status in topics else (None, False)
+        return JobOnBroker(of_prefix, job, whole, status, cost, hidden, round(1000 * time.time()))
+
+    with ThreadPoolExecutor(_AT_ONCE, "penstock-jobs") as threads:
+        looks = [threads.submit(look, *owner, topics) for owner, topics in sorted(owned.items())]
+        found = [each.result() for each in looks]
+    return [job for job in found if job is not None]
 
 
 def _status(client: JobClient) -> tuple[JobStatus | None, bool]:

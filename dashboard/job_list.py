@@ -35,35 +35,35 @@ class JobRow:
     last_completed: int
     failovers: int
     age_s: float
-    """Since its status; -1: it has none."""
+    """From its status to the look; -1: it has none."""
     partitions: int
     bytes: int
     """On disk; -1: not known."""
 
 
-def state_told(job: JobOnBroker, now_ms: float) -> str:
-    """Return what a job is doing; of one that tells nothing, why."""
+def state_told(job: JobOnBroker) -> str:
+    """Return what a job was doing when it was looked at; of one that tells nothing, why."""
     if not job.whole:
         return "incomplete"
     if job.hidden:
         return "hidden"
-    return "never started" if job.status is None else model.state_of(job.status, model.age_s(job.status, now_ms))
+    return "never started" if job.status is None else model.state_of(job.status, model.age_s(job.status, job.looked_ms))
 
 
-def row_of(job: JobOnBroker, now_ms: float) -> JobRow:
+def row_of(job: JobOnBroker) -> JobRow:
     status, cost = job.status, job.cost
     on_disk = -1 if cost.bytes is None else cost.bytes
     if status is None:
-        return JobRow(job.job, state_told(job, now_ms), 0, 0, -1, -1, 0, -1.0, cost.partitions, on_disk)
+        return JobRow(job.job, state_told(job), 0, 0, -1, -1, 0, -1.0, cost.partitions, on_disk)
     return JobRow(
         job.job,
-        state_told(job, now_ms),
+        state_told(job),
         sum(o.totals.running for o in status.operators),
         sum(o.parallelism for o in status.operators),
         status.epoch,
         status.last_completed,
         status.failovers_region + status.failovers_global,
-        round(model.age_s(status, now_ms), 1),
+        round(model.age_s(status, job.looked_ms), 1),
         cost.partitions,
         on_disk,
     )
@@ -88,10 +88,9 @@ class JobList:
             self._wanted_at = time.monotonic()
             self._wanted.notify()
         now_ms, found = round(1000 * time.time()), self._found
-        as_of = self._looked_ms if self._trouble else now_ms
         return {
             "prefix": self.prefix,
-            "jobs": None if found is None else [asdict(row_of(job, as_of)) for job in found],
+            "jobs": None if found is None else [asdict(row_of(job)) for job in found],
             "looked_ms": self._looked_ms,
             "now_ms": now_ms,
             "trouble": self._trouble,

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from penstock.client.topic_usage import Cost, jobs_on
-from penstock.dashboard.job_list import state_told
+from penstock.dashboard.job_list import row_of, state_told
+from penstock.schemas.codec import encode
 from penstock.schemas.errors import NotAuthorized, TopicMissing
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from penstock.transport.ports import Partition
+
+from ..dashboard.statuses import status
 
 
 @pytest.fixture
@@ -51,6 +59,34 @@ def test_only_those_under_the_prefix_and_none_whose_name_begins_alike(transport:
     assert [(j.prefix, j.job) for j in jobs_on(transport, None)] == everybody
 
 
+def test_jobs_are_looked_at_side_by_side(transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list of many jobs takes as long as a few looks."""
+    for name in ("one", "two"):
+        create(transport, name)
+    both, offsets = threading.Barrier(2), transport.offsets
+
+    def together(*arguments: Any) -> Any:
+        both.wait(30)
+        return offsets(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "offsets", together)
+        assert [job.job for job in jobs_on(transport, "penstock")] == ["one", "two"]
+
+
+def test_a_status_is_as_old_as_it_was_when_it_was_read(transport: MemoryTransport) -> None:
+    """A job that runs is not called gone because the list took long."""
+    settings = create(transport, "flights")
+    told = replace(status(), job="flights", at_ms=round(1000 * time.time()) - 1_000)
+    transport.writer().append(Partition(settings.topics.status, 0), encode(told))
+    (job,) = jobs_on(transport, "penstock")
+    assert state_told(job) == "running"
+    late = replace(job, looked_ms=told.at_ms + 1_500)
+    assert (row_of(late).state, row_of(late).age_s) == ("running", 1.5)
+    gone = replace(job, looked_ms=told.at_ms + 60_000)
+    assert state_told(gone) == "gone"
+
+
 def test_of_a_status_that_may_not_be_read_nobody_says_that_there_is_none(
     transport: MemoryTransport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +98,7 @@ def test_of_a_status_that_may_not_be_read_nobody_says_that_there_is_none(
 
     monkeypatch.setattr(transport, "reader", refused)
     (job,) = jobs_on(transport, "penstock")
-    assert (job.status, state_told(job, 0), job.cost.topics) == (None, "hidden", 4)
+    assert (job.status, state_told(job), job.cost.topics) == (None, "hidden", 4)
 
 
 def test_what_is_left_of_a_job_is_told_as_that(transport: MemoryTransport) -> None:
