@@ -13,30 +13,13 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from . import (
-    audit,
-    broker,
-    compat,
-    coordinator,
-    dashboard,
-    doctor,
-    events,
-    fork,
-    job_commands,
-    jobs,
-    new,
-    pack,
-    plan,
-    replay,
-    run_job,
-    status_commands,
-)
+from .commands import Commands
 from .console import print_text
-from .demo import command as demo
 from .exits import Exit, exit_of, table
 
 app = typer.Typer(
     name="penstock",
+    cls=Commands,
     help="Operator coordinators for Spark: exactly-once events between one coordinator and many subtasks, over Kafka.",
     epilog="\b\nExit codes:\n" + table(),
     no_args_is_help=True,
@@ -44,29 +27,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-app.command("demo")(demo.demo)
-app.command("new")(new.new)
-app.command("run")(run_job.run)
-app.command("coordinator")(coordinator.coordinator)
-app.add_typer(broker.app, name="broker")
-app.command("jobs")(jobs.jobs)
-app.command("status")(status_commands.status)
-app.command("checkpoints")(status_commands.checkpoints)
-app.command("dashboard")(dashboard.dashboard)
-app.command("events")(events.events)
-app.command("replay")(replay.replay)
-app.command("audit")(audit.audit)
-app.command("fork")(fork.fork)
-app.command("stop")(job_commands.stop)
-app.command("savepoint")(job_commands.savepoint)
-app.command("discard")(job_commands.discard)
-app.command("request")(job_commands.request)
-app.command("purge")(job_commands.purge)
-app.command("pack")(pack.pack)
-app.command("plan")(plan.plan)
-app.command("compat")(compat.compat)
-app.command("doctor")(doctor.doctor)
-
 
 _NO_LOG = logging.NullHandler()
 

@@ -16,6 +16,7 @@ from .exits import NoBrokerKnown
 
 app = typer.Typer(
     help="Start and stop the embedded Kafka broker, a real one, on this machine.",
+    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
 )

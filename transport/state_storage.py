@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
-import fsspec
 import tenacity
 
 from ..schemas.errors import StateError
@@ -254,6 +253,8 @@ class StateStorage:
             )
         # Made again after a fork: some file systems own threads.
         if self._connected is None or self._connected[2] != os.getpid():
+            import fsspec  # not at the top: a status, which has no states, would wait for it
+
             files, base = fsspec.core.url_to_fs(self._url, use_listings_cache=False)
             self._connected = files, f"{base.rstrip('/')}/{self._job_root}", os.getpid()
         return self._connected

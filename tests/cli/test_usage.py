@@ -41,6 +41,7 @@ def test_version_is_told(cli: Cli) -> None:
     ("arguments", "said"),
     [
         (["nonsense"], "No such command 'nonsense'"),
+        (["statis"], "No such command 'statis'. Did you mean 'status'? (penstock --help)"),
         (["status"], "Missing argument 'JOB'. (penstock status --help)"),
         (["new", "Not_A_Name"], "the job name 'Not_A_Name' cannot be part of a topic"),
         (["new", "/dev/null/job"], "cannot write into /dev/null/job"),
@@ -253,3 +254,12 @@ def test_a_shell_completes_commands(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.split() == ["status", "stop"]
+
+
+def test_a_command_loads_what_it_needs_and_not_what_others_need() -> None:
+    show = "import sys, penstock.cli; penstock.cli.main(['status', '--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, timeout=60, check=True)
+    loaded = set(done.stderr.split())
+    assert "penstock.cli.status_commands" in loaded
+    others = {"penstock.cli.run_job", "penstock.cli.audit", "penstock.coordinator.service", "pyspark", "fsspec"}
+    assert loaded & others == set()
