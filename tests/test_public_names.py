@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+from types import ModuleType
+
+import pytest
 
 import penstock
 from penstock.schemas import errors as tree
@@ -14,6 +17,13 @@ def test_every_public_name_is_there() -> None:
 
 def test_the_interpreter_lists_the_public_names_and_nothing_of_the_inside() -> None:
     assert [name for name in dir(penstock) if not name.startswith("__")] == sorted(penstock.__all__)
+
+
+@pytest.mark.parametrize("name", [name for name in penstock.__all__ if name != "errors"])
+def test_the_interpreter_lists_the_public_names_of_each_module(name: str) -> None:
+    module = getattr(penstock, name)
+    if isinstance(module, ModuleType):
+        assert set(module.__all__) <= set(dir(module))
 
 
 def test_a_job_and_its_operators_are_shown_on_one_short_line() -> None:
