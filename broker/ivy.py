@@ -65,7 +65,7 @@ def download(pins: Sequence[Pin], work: Path, deadline: float, on_bytes: Callabl
             while process.poll() is None:
                 if time.monotonic() >= deadline:
                     raise JarsUnavailable(
-                        f"fetching Kafka's jars took longer than allowed: is the network slow, or blocked? {_advice()}"
+                        f"fetching jars took longer than allowed: is the network slow, or blocked? {_advice()}"
                     )
                 on_bytes(*_arrived(ivy_cache))
                 time.sleep(_POLL_S)

@@ -16,6 +16,7 @@ import pytest
 
 import penstock
 from penstock.testing import LocalJob
+from tests.dashboard.browser import Browser, find_chromium
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -72,6 +73,25 @@ def test_no_page_loads_anything_from_elsewhere(website: Path) -> None:
     assert len(pages) > 40
     loads = re.compile(r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//[^"]+|<link[^>]+href="(?:https?:)?//[^"]+')
     assert {page.name: found for page in pages if (found := loads.findall(page.read_text(encoding="utf-8")))} == {}
+
+
+@pytest.mark.browser
+def test_diagrams_and_the_search_work_in_files_without_a_network(
+    website: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    find_chromium()
+    with Browser(tmp_path_factory.mktemp("chromium")) as browser:
+        browser.go((website / "start.html").as_uri())
+        drawn = "document.querySelector('div.mermaid')?.offsetHeight"  # the drawing itself is closed to scripts
+        assert browser.wait_for(f"{drawn} > 100 && {drawn}") > 100
+        browser.evaluate(
+            "(field => { field.focus(); field.value = 'speculation'; field.dispatchEvent(new Event('keyup')); })"
+            "(document.querySelector('input.md-search__input'))"
+        )
+        browser.wait_for("document.querySelector('.md-search-result__item a')?.href.includes('deploy.html')")
+        loaded = browser.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
+        assert [url for url in loaded if not url.startswith("file:")] == []
+        assert browser.messages == []
 
 
 def test_the_messages_on_the_page_of_errors_are_those_of_the_code() -> None:

@@ -316,6 +316,8 @@ def _call(files: Any, name: str, *args: Any, size: int = 0, **options: Any) -> A
     """Call a method that moves ``size`` bytes. Cancel it at its deadline, if it is asynchronous, with TimeoutError."""
     if not files.async_impl:
         return getattr(files, name)(*args, **options)
+    import fsspec
+
     timeout_s = _TRY_S + size / _BYTES_PER_S
     try:
         return fsspec.asyn.sync(files.loop, getattr(files, f"_{name}"), *args, timeout=timeout_s, **options)
