@@ -84,11 +84,16 @@ def test_diagrams_and_the_search_work_in_files_without_a_network(
         browser.go((website / "start.html").as_uri())
         drawn = "document.querySelector('div.mermaid')?.offsetHeight"  # the drawing itself is closed to scripts
         assert browser.wait_for(f"{drawn} > 100 && {drawn}") > 100
+        browser.evaluate("document.querySelector('[data-md-toggle=search]').click()")
+        browser.wait_text(".md-search-result__meta", "Type to start searching")
         browser.evaluate(
-            "(field => { field.focus(); field.value = 'speculation'; field.dispatchEvent(new Event('keyup')); })"
+            "(field => { field.value = 'speculation'; field.dispatchEvent(new Event('keyup')); })"
             "(document.querySelector('input.md-search__input'))"
         )
-        browser.wait_for("document.querySelector('.md-search-result__item a')?.href.includes('deploy.html')")
+        browser.wait_for("document.querySelector('.md-search-result__item a')?.href.includes('.html')")
+        assert browser.evaluate(
+            "[...document.querySelectorAll('.md-search-result__item a')].some(a => a.href.includes('/deploy.html'))"
+        )
         loaded = browser.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
         assert [url for url in loaded if not url.startswith("file:")] == []
         assert browser.messages == []
