@@ -14,7 +14,7 @@ _HOW_LONG = re.compile(r"\b\d+(\.\d+)? (ms|s|min)\b")
 def happened(before: View | None, after: View) -> list[str]:
     """One line for each thing that ``before`` did not tell; of checkpoints that completed, for the newest alone."""
     lines, state = [], []
-    if before is None or (before.state, before.epoch, before.instance) != (after.state, after.epoch, after.instance):
+    if before is None or _which(before) != _which(after):
         because = f": {first_line(after.cause)}" if after.cause else ""
         state = [f"{after.job} is {after.state} in epoch {after.epoch}{because}"]
     lines += [] if after.ended else state
@@ -28,6 +28,11 @@ def happened(before: View | None, after: View) -> list[str]:
     if list(map(_undated, after.waits)) != list(map(_undated, waited)):
         lines += [waiting(what) for what in after.waits]
     return lines + (state if after.ended else [])
+
+
+def _which(view: View) -> tuple[str, int, str]:
+    """State, epoch, coordinator. A job that recovers runs: the lines of its failover tell when that began and ended."""
+    return "running" if view.state == "recovering" else view.state, view.epoch, view.instance
 
 
 def _undated(what: str) -> str:

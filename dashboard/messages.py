@@ -12,7 +12,8 @@ IDLE_AFTER_S = 10.0
 
 STATES = {
     "starting": "The coordinator takes the job up from its log.",
-    "running": "Events flow, and checkpoints are taken.",
+    "running": "Every subtask runs or has finished: events flow, and checkpoints are taken.",
+    "recovering": "Subtasks start over after a failure. The others go on.",
     "failing-over": "The job is rolled back: every subtask starts over from the last completed checkpoint.",
     "finished": "Every subtask has come to its end.",
     "stopped": "The job was asked to stop; run again, it goes on from its last checkpoint.",
@@ -46,13 +47,12 @@ STEPS = {
 }
 
 
-def state(name: str, missing: int, failing_over: bool) -> str:
-    """A job's state in a sentence; ``missing`` subtasks have no attempt, or a failover is not over yet."""
-    if name == "running" and missing:
-        who = "1 subtask is" if missing == 1 else f"{missing} subtasks are"
-        return f"{who} not there. The others go on; no checkpoint completes until all are there."
-    if name == "running" and failing_over:
-        return "Subtasks start over after a failure. The others go on."
+def state(name: str, missing: int) -> str:
+    """Return a job's state in a sentence; ``missing`` subtasks have no attempt."""
+    if name in ("waiting", "recovering") and missing:
+        who = "1 subtask is" if missing == 1 else f"{missing:,} subtasks are"
+        after = " after a failure" if name == "recovering" else ""
+        return f"{who} not there{after}. The others go on; no checkpoint completes until all are there."
     return STATES.get(name, name)
 
 

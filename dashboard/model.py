@@ -125,7 +125,7 @@ class View:
 
     job: str
     state: str
-    """As the status tells it, or ``gone``."""
+    """As the status tells it, or as :func:`state_of` has it."""
     says: str
     """The state in a sentence."""
     cause: str
@@ -207,8 +207,23 @@ class History:
 
 
 def state_of(status: JobStatus, age_s: float) -> str:
-    """Its state; "gone" where it says that it runs, and has not said so for a while."""
-    return "gone" if status.state in AT_WORK and age_s > STALE_S else status.state
+    """Return the state that people are shown: that of the status, or a truer one.
+
+    "gone": it says that it is at work, and has not said so for a while. "recovering": it runs, and a failover is not
+    over. "waiting": it runs, and subtasks are missing without a failover, as while they start.
+    """
+    if status.state in AT_WORK and age_s > STALE_S:
+        return "gone"
+    if status.state != "running":
+        return status.state
+    if any(f.took_ms < 0 for f in status.failovers):
+        return "recovering"
+    return "waiting" if missing(status) else "running"
+
+
+def missing(status: JobStatus) -> int:
+    """Return how many subtasks have no attempt and have not finished."""
+    return sum(o.totals.absent + o.totals.waiting for o in status.operators)
 
 
 def age_s(status: JobStatus, now_ms: float) -> float:
@@ -228,9 +243,7 @@ def _view(history: History, status: JobStatus, age_s: float) -> View:
     return View(
         job=status.job,
         state=state,
-        says=messages.state(
-            state, sum(t.absent + t.waiting for t in totals), any(f.took_ms < 0 for f in status.failovers)
-        ),
+        says=messages.state(state, missing(status)),
         cause=status.cause,
         instance=status.instance,
         run=status.run,
@@ -303,7 +316,7 @@ def _waits(status: JobStatus, state: str, age_s: float) -> Iterable[str]:
         return
     if state == "gone":
         yield messages.gone(age_s)
-    elif state not in AT_WORK:
+    elif status.state not in AT_WORK:
         yield messages.followed(state)
     elif state in ("starting", "failing-over"):
         yield messages.begins(state, status.last_completed)

@@ -51,7 +51,7 @@ def on_a_terminal(told: JobStatus) -> str:
 def test_on_a_terminal_everything_is_shown_and_text_of_users_is_text() -> None:
     shown = on_a_terminal(FULL)
     for said in (
-        "flights: running, epoch 1, 40/40 subtasks, checkpoint 5 (35 ms)",
+        "flights: recovering, epoch 1, 40/40 subtasks, checkpoint 5 (35 ms)",
         "checkpoint 6, 1.5 s old, waits for reader/0 [red](slow)[/red]",
         "reader/3", "closed for 6", "... 8 more", "reader/1 declined: [b]no[/b]", "safe after 80 ms", "cut after 10 ms",
         "not over yet", "reader/1 attempt 7: disk full",

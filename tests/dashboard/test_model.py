@@ -148,9 +148,25 @@ def test_a_job_that_has_ended_waits_for_nothing_and_is_never_gone(state: str) ->
     assert (view.state, view.ended, view.waits) == (state, True, ())
 
 
-def test_a_failover_that_is_not_over_is_told_in_the_state_too() -> None:
-    said = {view_of(status(failovers=(failover(took_ms=took_ms),))).says for took_ms in (-1, 40)}
-    assert said == {"Subtasks start over after a failure. The others go on.", "Events flow, and checkpoints are taken."}
+@pytest.mark.parametrize(
+    ("phase", "took_ms", "state", "says"),
+    [
+        ("running", None, "running", "Every subtask runs"),
+        ("running", 40, "running", "Every subtask runs"),
+        ("finished", 40, "running", "Every subtask runs"),
+        ("running", -1, "recovering", "Subtasks start over after a failure."),
+        ("absent", -1, "recovering", "1 subtask is not there after a failure."),
+        ("waiting", None, "waiting", "1 subtask is not there. The others go on"),
+        ("absent", 40, "waiting", "1 subtask is not there. The others go on"),
+    ],
+)
+def test_a_job_is_said_to_run_only_while_every_subtask_is_there_and_no_failover_lasts(
+    phase: str, took_ms: int | None, state: str, says: str
+) -> None:
+    failovers = () if took_ms is None else (failover(took_ms=took_ms),)
+    view = view_of(status(operators=(operator(subtask(0), subtask(1, phase=phase)),), failovers=failovers))
+    assert view.state == state
+    assert view.says.startswith(says)
 
 
 def test_subtasks_that_are_not_there_are_named_with_what_they_are_to_do() -> None:
@@ -310,7 +326,10 @@ def test_what_is_waited_for_is_told_once_however_long_it_takes() -> None:
         return status(seconds, operators=(operator(subtask(0), subtask(1, phase="absent", step=doing)),))
 
     first, then = view_of(absent(3)), view_of(absent(4))
-    assert happened(view_of(status()), first) == ["waits for reader/1 to start over for 3 s: attempt 7 (in process)"]
+    assert happened(view_of(status()), first) == [
+        "flights is waiting in epoch 1",
+        "waits for reader/1 to start over for 3 s: attempt 7 (in process)",
+    ]
     assert happened(first, then) == []
     gone = [view_of(status(), after_s=after_s) for after_s in (6, 7, 300)]
     assert len(happened(view_of(status()), gone[0])) == 2
