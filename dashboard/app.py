@@ -97,14 +97,17 @@ class _Pages:
 
     async def job_page(self, request: Request) -> Response:
         shown = await self._job(request)
+        await run_in_threadpool(shown.feed.wait_first)
         job = "" if shown.client is None else shown.client.topics.job
         can = json.dumps({"job": job, "log": shown.log is not None, "control": shown.control is not None})
         html = self._html.replace("CAN", _in_html(can), 1)
         return _html(html.replace("NEWEST", _in_html(shown.updates.whole()), 1))
 
     async def list_page(self, _: Request) -> Response:
-        assert self._site.jobs is not None
-        return _html(self._list_html.replace("NEWEST", _in_html(json.dumps(self._site.jobs.told())), 1))
+        jobs = self._site.jobs
+        assert jobs is not None
+        await run_in_threadpool(jobs.wait_first)
+        return _html(self._list_html.replace("NEWEST", _in_html(json.dumps(jobs.told())), 1))
 
     async def list_told(self, _: Request) -> Response:
         if self._site.jobs is None:

@@ -18,6 +18,8 @@ _log = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 PAUSE_S = 2.0
 """Behind a look that failed."""
+FIRST_WAITED_S = 2.0
+"""A page is held back for so long, so that it comes with the job's state."""
 HEAR_AGAIN_S = STALE_S
 """So long behind it nobody is taken to be silent: what was told meanwhile may still be on its way."""
 
@@ -35,7 +37,8 @@ class Feed:
         self._look, self._close_look = look, close
         self._lock = threading.Lock()
         self._history, self._anew = History(), False
-        self._closing = threading.Event()
+        self._closing, self._first = threading.Event(), threading.Event()
+        self._begun = time.monotonic()
         self._failed_at = 0.0
         self.looked_ms = 0
         """When a look last did not fail, milliseconds since 1970."""
@@ -48,6 +51,10 @@ class Feed:
         status."""
         with self._lock:
             return self._history.view(self.looked_ms if self.trouble else _now_ms())
+
+    def wait_first(self) -> None:
+        """Return once there is something to show, a view or a trouble; at the latest 2 s after the feed began."""
+        self._first.wait(max(0.0, self._begun + FIRST_WAITED_S - time.monotonic()))
 
     @property
     def closing(self) -> bool:
@@ -74,6 +81,7 @@ class Feed:
 
     def _failed(self, trouble: str) -> None:
         self.trouble, self._anew = trouble, True
+        self._first.set()
         self._closing.wait(PAUSE_S)
         self._failed_at = time.monotonic()
 
@@ -86,6 +94,8 @@ class Feed:
                 self._history, self._anew = History(), False
             for heard in told:
                 self._history.see(*heard)
+        if told:
+            self._first.set()
 
 
 def _now_ms() -> int:

@@ -13,6 +13,7 @@ from ..client.topic_usage import JobOnBroker, jobs_on
 from ..schemas.errors import PenstockError
 from ..transport.ports import Transport
 from . import model
+from .feed import FIRST_WAITED_S
 
 _log = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class JobList:
         self._transport, self.prefix = transport, prefix
         self._found: Sequence[JobOnBroker] | None = None
         self._looked_ms, self._trouble = 0, ""
+        self._first, self._begun = threading.Event(), time.monotonic()
         self._wanted = threading.Condition()
         self._wanted_at = -WANTED_S
         self._closing = False
@@ -84,9 +86,7 @@ class JobList:
 
     def told(self) -> dict[str, Any]:
         """Return the rows (None before the first look), when that was, and why the newest look failed."""
-        with self._wanted:
-            self._wanted_at = time.monotonic()
-            self._wanted.notify()
+        self._want()
         now_ms, found = round(1000 * time.time()), self._found
         return {
             "prefix": self.prefix,
@@ -95,6 +95,16 @@ class JobList:
             "now_ms": now_ms,
             "trouble": self._trouble,
         }
+
+    def wait_first(self) -> None:
+        """Return once a look has ended, at the latest 2 s after the list began."""
+        self._want()
+        self._first.wait(max(0.0, self._begun + FIRST_WAITED_S - time.monotonic()))
+
+    def _want(self) -> None:
+        with self._wanted:
+            self._wanted_at = time.monotonic()
+            self._wanted.notify()
 
     def _run(self) -> None:
         pause_s = 0.0
@@ -114,6 +124,7 @@ class JobList:
                 if not self._closing:
                     _log.exception("the look at the list of jobs failed")
                 self._trouble = "the look at the list of jobs failed; the log says why"
+            self._first.set()
             pause_s = max(LOOK_EVERY_S, (time.monotonic() - begun) / BUSY_MAX)
 
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..recorded.formatting import details, kind_of, numbers_of, sequence_text
@@ -22,8 +22,13 @@ ACKS_MAX = 20_000
 """Records of the acks topic, which all subtasks share, that a page is looked up in."""
 ACKS_AFTER_MS = 60_000
 """So long behind a page's last event its acknowledgement is looked for."""
+ACKS_SHOWN_MAX = 300
+"""Of the acks in a page's time so many are in it, the newest."""
 PATIENCE_S = 5.0
 TEXT_CHARS_MAX = 4_000
+PAGE_CHARS_MAX = 200_000
+"""Texts of a page, the newest first; what comes after is cut to ``SHORT_CHARS``."""
+SHORT_CHARS = 80
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +94,14 @@ class SubtaskLog:
         selection = Selection(operator, {index})
         told = [found for found in acks if found.record is not None and selection.speaks_of(found)]
         shown = [found for found in told if not isinstance(found.record, Heartbeat)]
-        rows = sorted((_row(found) for found in [*events, *shown]), key=lambda row: (-row.at_ms, -row.offset))
+        newest_acks = shown[-ACKS_SHOWN_MAX:]
+        rows = sorted((_row(found) for found in [*events, *newest_acks]), key=lambda row: (-row.at_ms, -row.offset))
+        rows, shortened = _within(rows)
         notes = []
+        if len(newest_acks) < len(shown):
+            notes.append(f"{len(shown) - len(newest_acks):,} older records of the subtask in this time are left out")
+        if shortened:
+            notes.append("long texts are cut: penstock events and penstock replay have them whole")
         if cut:
             notes.append(f"more than {ACKS_MAX:,} records of all subtasks fall into this time: not all were read")
         if begin == there.begin and begin > 0:
@@ -157,6 +168,17 @@ def latency_of(events: Iterable[Recorded], acks: Iterable[Recorded]) -> Latency 
         return Latency(1, took[0], took[0])
     cuts = statistics.quantiles(took, n=100, method="inclusive")
     return Latency(len(took), round(cuts[49], 1), round(cuts[98], 1))
+
+
+def _within(rows: Iterable[Row]) -> tuple[list[Row], bool]:
+    """Return the rows with texts that fit into a page, and whether some were cut for it."""
+    found, chars, cut = [], 0, False
+    for row in rows:
+        left = max(SHORT_CHARS, PAGE_CHARS_MAX - chars)
+        cut = cut or len(row.what) > left
+        found.append(replace(row, what=row.what[:left]))
+        chars += len(found[-1].what)
+    return found, cut
 
 
 def _row(found: Recorded) -> Row:

@@ -28,7 +28,7 @@ export function showSubtasks(view) {
   rows = [];
   let all = 0;
   for (const operator of view.operators) {
-    for (const index of operator.indexes) {
+    for (const index of operator.indexes ?? Array(operator.parallelism).keys()) {
       const name = `${operator.operator}/${index}`;
       const told = subtaskOf(view, name);
       if (!told) continue;

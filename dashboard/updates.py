@@ -11,7 +11,7 @@ from typing import Any
 
 from .feed import Feed
 from .flows import Point
-from .model import Segment, SubtaskView, View
+from .model import OperatorView, Segment, SubtaskView, View
 
 TELL_EVERY_S = 0.5
 SILENT_TOLD_S = 2.0
@@ -31,7 +31,7 @@ class Updates:
 
     def newest(self) -> tuple[str, Parts | None]:
         """Return what is told beside the view, and the view's parts: None before the first status."""
-        if time.monotonic() - self._at >= TELL_EVERY_S / 2:
+        if self._parts is None or time.monotonic() - self._at >= TELL_EVERY_S / 2:
             view = self._feed.view()
             head = {"trouble": self._feed.trouble, "looked_ms": self._feed.looked_ms}
             self._head = _text({**head, "now_ms": round(1000 * time.time())})[1:-1]
@@ -45,7 +45,7 @@ class Updates:
     def since(self, known: Parts | None) -> tuple[str, Parts | None]:
         """Return the message for a page that has the parts ``known``, and the parts that it has then."""
         head, parts = self.newest()
-        view = "null" if parts is None else _joined(changed(known or {}, parts))
+        view = "null" if parts is None else text_of(changed(known or {}, parts))
         return f'{{{head},"view":{view}}}', parts
 
 
@@ -56,7 +56,7 @@ def parts_of(view: View) -> Parts:
         if name == "operators":
             rows = {f"{o.operator}/{s.subtask}": _text(_row(view, s)) for o in value for s in o.subtasks}
             parts["rows"] = rows
-            value = [{**_plain(o, "subtasks"), "indexes": [s.subtask for s in o.subtasks]} for o in value]
+            value = [{**_plain(o, "subtasks"), "indexes": _indexes(o)} for o in value]
         elif name == "checkpoints":
             parts["bars"] = {str(c.checkpoint_id): _text(_plain(c.bars)) for c in value if c.bars}
             value = [_plain(c, "bars") for c in value]
@@ -78,8 +78,15 @@ def changed(known: Parts, parts: Parts) -> Parts:
     return found
 
 
-def _joined(parts: Parts) -> str:
-    return "{" + ",".join(f"{_text(k)}:{p if isinstance(p, str) else _joined(p)}" for k, p in parts.items()) + "}"
+def text_of(parts: Parts) -> str:
+    """Return the parts as one JSON object."""
+    return "{" + ",".join(f"{_text(k)}:{p if isinstance(p, str) else text_of(p)}" for k, p in parts.items()) + "}"
+
+
+def _indexes(operator: OperatorView) -> list[int] | None:
+    """Return which subtasks are shown, in which order; None: all of them, from the first to the last."""
+    indexes = [s.subtask for s in operator.subtasks]
+    return None if indexes == list(range(operator.parallelism)) else indexes
 
 
 def _row(view: View, s: SubtaskView) -> list[Any]:

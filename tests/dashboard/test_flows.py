@@ -71,3 +71,21 @@ def test_a_page_is_told_what_has_changed_and_nothing_twice() -> None:
     nothing = updates.changed(parts, parts)
     assert nothing == {"rows": {}, "bars": {}}
     assert updates.changed({}, parts) == parts
+
+
+def test_of_a_thousand_subtasks_a_message_stays_small_and_where_nothing_happens_tells_none_of_them() -> None:
+    def at(second: float, sent: int) -> JobStatus:
+        rows = (
+            subtask(i, attempt=10_000 + i, sent=sent, handled=sent, since_s=second, step="waiting for input", host="h")
+            for i in range(1_000)
+        )
+        return status(second, operators=(operator(*rows),))
+
+    told = [updates.parts_of(view_of(*statuses, after_s=0.0)) for statuses in (
+        (at(0, 1_000_000),), (at(0, 1_000_000), at(1, 1_000_000)), (at(0, 1_000_000), at(1, 2_000_000)),
+    )]  # fmt: skip
+    whole, quiet, busy = (len(updates.text_of(updates.changed(known, parts))) for known, parts in (
+        ({}, told[0]), (told[0], told[1]), (told[0], told[2]),
+    ))  # fmt: skip
+    assert whole < 150_000 and busy < 120_000
+    assert quiet < 2_000

@@ -107,14 +107,38 @@ def test_the_status_is_null_before_there_is_one_then_the_newest_view(server: Das
     assert view["failovers"][0]["cause"] == "<script>alert(1)</script>", "data; the page shows it as text"
 
 
+def first_of(body: str) -> Any:
+    """Return the state that comes with a page."""
+    (first,) = re.findall(r'<script type="application/json" id="first-told">(.*?)</script>', body, re.DOTALL)
+    return json.loads(first)
+
+
+def test_a_page_asked_for_at_once_comes_with_the_first_status_all_the_same(told: Told) -> None:
+    tell = threading.Event()
+
+    def look(timeout_s: float) -> Sequence[Heard]:
+        return [Heard(status(), status().at_ms)] if tell.wait(timeout_s) else ()
+
+    with DashboardServer(Feed(look)) as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=TIMEOUT_S)
+        connection.request("GET", "/")
+        tell.set()
+        assert first_of(connection.getresponse().read().decode())["view"]["job"] == "flights"
+
+
+def test_a_page_is_not_held_back_for_a_job_that_tells_nothing(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.dashboard.feed.FIRST_WAITED_S", 0.1)
+    with DashboardServer(Feed(told.look)) as server:
+        assert first_of(ask(server, "/").read().decode())["view"] is None
+
+
 def test_the_page_comes_with_the_newest_status_and_nothing_in_it_ends_its_element(
     server: DashboardServer, told: Told
 ) -> None:
     told.statuses = [status(failovers=(failover(cause="</script><script>alert(1)</script>"),))]
     wait_until(lambda: asked(server, "/api/status")["view"], "the status")
     body = ask(server, "/").read().decode()
-    (first,) = re.findall(r'<script type="application/json" id="first-told">(.*?)</script>', body, re.DOTALL)
-    assert json.loads(first)["view"]["failovers"][0]["cause"].endswith("alert(1)</script>")
+    assert first_of(body)["view"]["failovers"][0]["cause"].endswith("alert(1)</script>")
     assert body.count("<script") == 5, "the page's own"
 
 

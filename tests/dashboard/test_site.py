@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.client.job_client import JobClient
-from penstock.dashboard import app, control, site
+from penstock.dashboard import app, control, site, subtask_log
 from penstock.dashboard.control import Control
 from penstock.dashboard.feed import of_topic
 from penstock.dashboard.server import DashboardServer
@@ -22,7 +22,7 @@ from penstock.testing import LocalJob
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 from tests.coordinator.jobs import Plan, make_job, wait_until
 
-from .test_server import ask
+from .test_server import ask, first_of
 
 TOKEN = "a token of some length"
 GIVEN = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
@@ -60,7 +60,8 @@ def post(server: DashboardServer, path: str, body: str, **headers: str) -> tuple
 
 
 def test_the_list_has_each_job_as_the_status_tells_it(server: DashboardServer, running: LocalJob) -> None:
-    wait_until(lambda: told(server, "/api/jobs")["jobs"], "the list")
+    page = ask(server, "/").read().decode()
+    assert '"job": "flights"' in page, "the list comes with its page"
     listed = told(server, "/api/jobs")
     (row,) = listed["jobs"]
     assert listed["trouble"] == ""
@@ -91,8 +92,7 @@ def test_a_list_that_cannot_be_looked_up_says_why_and_keeps_the_last_one(
 def test_each_job_has_a_page_and_what_does_not_exist_is_not_found(server: DashboardServer) -> None:
     assert ask(server, "/jobs/flights/").status == 200
     assert ask(server, "/jobs/flights").status == 307
-    view = wait_until(lambda: told(server, "/jobs/flights/api/status")["view"], "the status")
-    assert view["job"] == "flights"
+    assert first_of(ask(server, "/jobs/flights/").read().decode())["view"]["job"] == "flights"
     missing = ask(server, "/jobs/nobody/")
     assert (missing.status, "there is no job 'nobody'" in missing.read().decode()) == (404, True)
     assert ask(server, "/jobs/a%20b/").status == 404
@@ -146,6 +146,23 @@ def test_a_failure_is_in_the_history_with_the_places_it_came_through(
     wait_until(lambda: told(server, "/jobs/flights/api/status")["view"]["failovers"], "the failover")
     view = told(server, "/jobs/flights/api/status")["view"]
     assert "jobs.py" in view["failovers"][0]["cause"]
+
+
+def test_a_page_of_history_is_bounded_in_bytes_and_says_what_it_leaves_out(
+    server: DashboardServer, running: LocalJob, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subtask_log, "ACKS_SHOWN_MAX", 1)
+    monkeypatch.setattr(subtask_log, "PAGE_CHARS_MAX", 1_000)
+    for n in range(60):
+        event = b"%d " % n + b"x" * 20_000
+        plan.gateways[1].send_event(event)
+        plan.wait_handled(event, 1)
+    page = told(server, "/jobs/flights/api/subtask?operator=op&subtask=1")
+    assert len([row for row in page["rows"] if row["topic"] == "events"]) >= 50
+    assert len([row for row in page["rows"] if row["topic"] == "acks"]) == 1
+    assert sum(len(row["what"]) for row in page["rows"]) < 1_000 + 61 * subtask_log.SHORT_CHARS
+    assert any("are left out" in note for note in page["notes"])
+    assert any("long texts are cut" in note for note in page["notes"])
 
 
 @pytest.mark.parametrize(
