@@ -14,6 +14,7 @@ function open(wanted, job) {
   action = wanted;
   setText(byId("ask-title"), `${SAYS[action][0]}: ${job}`);
   setText(byId("ask-says"), SAYS[action][1]);
+  setText(byId("ask-do"), SAYS[action][0]);
   setText(byId("ask-answer"), "");
   byId("ask-token").value = token;
   byId("ask-do").disabled = false;

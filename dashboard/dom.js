@@ -38,6 +38,7 @@ export function cells(...kinds) {
 
 export const slug = (text) => text.replaceAll(" ", "-");
 export const number = (n) => n.toLocaleString("en-US", { maximumFractionDigits: n > 0 && n < 10 ? 1 : 0 });
+export const compact = (n) => (n < 100000 ? number(n) : n.toLocaleString("en-US", { notation: "compact", maximumFractionDigits: 1 }));
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 
 export function duration(ms) {

@@ -12,7 +12,7 @@ IDLE_AFTER_S = 10.0
 
 STATES = {
     "starting": "The coordinator takes the job up from its log.",
-    "running": "Every subtask runs or has finished: events flow, and checkpoints are taken.",
+    "running": "Every subtask is there: events flow, and checkpoints are taken.",
     "recovering": "Subtasks start over after a failure. The others go on.",
     "failing-over": "The job is rolled back: every subtask starts over from the last completed checkpoint.",
     "finished": "Every subtask has come to its end.",
@@ -26,16 +26,18 @@ STATES = {
 
 HINTS = {
     "subtask": "One of the parallel parts of an operator: it handles events.",
-    "attempt": "One life of a subtask. After a failure the next one begins.",
-    "gateway": "Where events go out to a subtask. A checkpoint closes it for a moment, and it holds what is sent then.",
+    "attempt": "One run of a subtask. A failure ends it, and the next one gets a higher number.",
+    "coordinator": "The part of an operator that sends events to its subtasks and receives theirs.",
+    "gateway": "The way out for events to one subtask. A checkpoint closes it for a moment; it holds events meanwhile.",
+    "frame": "One record of a topic between two operators: several of their records, written together.",
     "unhandled": "Events that were sent and that the subtask has not reported handled yet.",
     "held": "Events that wait in closed gateways until the subtask has taken its snapshot.",
     "received": "Events that the subtask has sent to its coordinator.",
-    "latency": "From an event's being sent to its being reported handled, on average over the last 10 seconds.",
-    "checkpoint": "A consistent picture of the whole job. After a failure everything goes on from the last one.",
-    "failover": "Something failed. region: its subtasks start over. global: the coordinators are rolled back too.",
-    "epoch": "One uninterrupted history. Each global failover, and each new coordinator, begins the next.",
-    "silent": "Seconds since anything was heard of the subtask. It is given up when that grows too long.",
+    "sent to handled": "Time from sending an event until the subtask reports it handled: mean of the last 10 seconds.",
+    "checkpoint": "A consistent snapshot of the whole job. After a failure the job resumes from the last one.",
+    "failover": "Recovery from a failure. region: its subtasks restart. global: the coordinators are rolled back too.",
+    "epoch": "The time between two global failovers or changes of coordinator; numbered.",
+    "silent": "Seconds since the subtask's last record. After the heartbeat timeout the attempt is given up.",
 }
 
 STEPS = {

@@ -18,6 +18,7 @@ const PARTS = [showHead, showTiles, showWaits, showRates, showGraph, showSubtask
 function show() {
   if (!told || !told.view || document.hidden) return;
   const begun = performance.now();
+  document.body.classList.remove("blank");
   for (const part of PARTS) part(told.view);
   performance.measure("penstock-show", { start: begun });
 }

@@ -151,9 +151,9 @@ def test_a_job_that_has_ended_waits_for_nothing_and_is_never_gone(state: str) ->
 @pytest.mark.parametrize(
     ("phase", "took_ms", "state", "says"),
     [
-        ("running", None, "running", "Every subtask runs"),
-        ("running", 40, "running", "Every subtask runs"),
-        ("finished", 40, "running", "Every subtask runs"),
+        ("running", None, "running", "Every subtask is there"),
+        ("running", 40, "running", "Every subtask is there"),
+        ("finished", 40, "running", "Every subtask is there"),
         ("running", -1, "recovering", "Subtasks start over after a failure."),
         ("absent", -1, "recovering", "1 subtask is not there after a failure."),
         ("waiting", None, "waiting", "1 subtask is not there. The others go on"),
