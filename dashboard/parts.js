@@ -91,11 +91,14 @@ export function showShown(view) {
   });
 }
 
+const opened = new Set(); // failovers whose places are shown: rows move down when the next one comes
+
 export function showFailovers(view) {
   const create = () => {
     const row = cells("", "", "number", "", "")();
     const whole = make("details");
     whole.append(make("summary"), make("pre"));
+    whole.addEventListener("toggle", () => (whole.open ? opened.add(row.dataset.key) : opened.delete(row.dataset.key)));
     row.children[4].append(make("span"), whole);
     return row;
   };
@@ -107,6 +110,8 @@ export function showFailovers(view) {
     setClass(row.children[2], f.took_ms < 0 ? "number absent" : "number");
     const [line, whole] = row.children[4].children;
     const [first, ...places] = f.cause.split("\n");
+    row.dataset.key = `${f.at_ms} ${f.subtasks[0]}`;
+    if (whole.open !== opened.has(row.dataset.key)) whole.open = !whole.open;
     line.hidden = places.length > 0;
     whole.hidden = !places.length;
     setText(line, first);

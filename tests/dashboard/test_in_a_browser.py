@@ -1,8 +1,8 @@
 """The page in a real browser: what a person sees before, during and after a failover, live and without a reload.
 
-A picture for the documentation, taken while a failover lasts, of a job on a real Kafka::
+The pictures of the documentation are taken by one of these tests::
 
-    PENSTOCK_DASHBOARD_PICTURE=docs/dashboard.png pytest tests/dashboard/test_in_a_browser.py -k over_kafka
+    PENSTOCK_DASHBOARD_PICTURES=docs pytest tests/dashboard/test_in_a_browser.py -k pictures
 """
 
 from __future__ import annotations
@@ -16,25 +16,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from penstock.broker import EmbeddedBroker
 from penstock.client.status_follower import Heard
 from penstock.coordinator.options import CoordinatorOptions
+from penstock.dashboard.control import Control
 from penstock.dashboard.feed import Feed, of_coordinator, of_topic
 from penstock.dashboard.server import DashboardServer
+from penstock.dashboard.site import AllJobs, OneJob
 from penstock.schemas.errors import BrokerUnreachable
-from penstock.schemas.status import JobStatus
+from penstock.schemas.status import JobStatus, SubtaskTimes
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
 from tests.coordinator.jobs import Plan, make_job, run
 
 from .browser import Browser, find_chromium
-from .statuses import failover, operator, pending, status, subtask
-from .watched import READERS, watched_job
+from .statuses import checkpoint, failover, operator, pending, status, subtask
+from .watched import READERS, Delays, chain_job, watched_job
 
 pytestmark = pytest.mark.browser
 
-PICTURE = os.environ.get("PENSTOCK_DASHBOARD_PICTURE")
+PICTURES = os.environ.get("PENSTOCK_DASHBOARD_PICTURES")
+PICTURE_BYTES_MAX = 150_000
+TOKEN = "a token of some length"
+REPOSITORY = str(Path(__file__).parents[2])
 ROW = "#subtasks tr[data-subtask='{}']"
 
 
@@ -79,17 +85,16 @@ def watch_a_failover(browser: Browser, running: LocalJob, name: str) -> None:
     # during: it is given up, and nobody starts it again yet
     running.crash_subtask("reader", 1, restart=False)
     browser.wait_text(f"{row} td:nth-child(2)", "absent")
+    browser.wait_text("#state", "recovering")
+    browser.wait_text("#says", "1 subtask is not there")
     browser.wait_text("#waits", "reader/1")
     browser.wait_text("#tile-subtasks", f"{READERS - 1} of {READERS}")
     shown = browser.wait_text("#failovers tbody", "not over yet")
     assert "region" in shown and "reader/1" in shown and "silent" in shown
-    if PICTURE is not None:
-        browser.wait_text("#bars-says", "aborted")
-        above = "document.querySelector('.words').getBoundingClientRect().top"
-        browser.screenshot(Path(PICTURE), height=int(browser.evaluate(above)))
     # after
     running.start_subtask("reader", 1)
     browser.wait_text(f"{row} td:nth-child(2)", "running")
+    browser.wait_text("#state", "running")
     browser.wait_for("!document.querySelector('#failovers tbody').innerText.includes('not over yet')")
     browser.wait_text("#waits", "nothing")
     assert browser.text("#tile-failovers") == "1"
@@ -117,19 +122,19 @@ def test_a_failover_over_kafka_is_seen_by_somebody_who_has_only_the_topic(
     transport = KafkaTransport(kafka_broker.bootstrap)
     job = watched_job("flights-by-carrier", state_storage=str(tmp_path / "states"))
     try:
-        with LocalJob(job, transport, kills_silent=False) as running:
-            if PICTURE is not None:
-                running.wait_for(lambda s: s.checkpoints_completed >= 25, 120)
-            with DashboardServer(of_topic(running.client)) as server:
-                look_at(browser, server)
-                watch_a_failover(browser, running, "flights-by-carrier")
-                running.crash_coordinator()
-                notice = browser.wait_text("#notice", "Gone since")
-                assert "What you see is from then" in notice
-                assert "the next coordinator" in browser.text("#waits")
-                running.replace_coordinator()
-                browser.wait_text("#state", "running")
-                assert browser.evaluate("document.querySelector('#notice').hidden")
+        with (
+            LocalJob(job, transport, kills_silent=False) as running,
+            DashboardServer(of_topic(running.client)) as server,
+        ):
+            look_at(browser, server)
+            watch_a_failover(browser, running, "flights-by-carrier")
+            running.crash_coordinator()
+            notice = browser.wait_text("#notice", "Gone since")
+            assert "What you see is from then" in notice
+            assert "the next coordinator" in browser.text("#waits")
+            running.replace_coordinator()
+            browser.wait_text("#state", "running")
+            assert browser.evaluate("document.querySelector('#notice').hidden")
     finally:
         transport.close()
 
@@ -248,6 +253,141 @@ def test_of_a_thousand_subtasks_every_one_can_be_reached_and_few_rows_are_in_the
             "(document.querySelector('#subtasks-which'))"
         )
         assert "reader/700" in browser.wait_text("#subtasks-more", "1 of 1,001 shown") + browser.text("#subtasks tbody")
+
+
+def test_a_page_shows_nothing_empty_before_there_is_a_status(browser: Browser) -> None:
+    tells = threading.Event()
+    with DashboardServer(of_coordinator(lambda: Told().status() if tells.is_set() else None)) as server:
+        look_at(browser, server)
+        browser.wait_text("#notice", "No status of this job has come yet")
+        boxes = "[...document.querySelectorAll('main section, #tiles')].filter((box) => box.checkVisibility()).length"
+        assert browser.evaluate(boxes) == 0
+        tells.set()
+        browser.wait_for(f"{boxes} > 5")
+
+
+def test_a_savepoint_is_taken_from_the_page_with_the_token_and_not_without_it(browser: Browser) -> None:
+    with LocalJob(make_job(Plan(), "asked", interval=None)) as running:
+        running.wait_for(lambda s: s.state == "running" and s.operators[0].totals.running == 1, 20)
+        with DashboardServer(OneJob(of_topic(running.client), running.client, control=Control(TOKEN))) as server:
+            look_at(browser, server)
+            press(browser, "#control [data-action='savepoint']")
+            for token, said in (("wrong", "this is not the token"), (TOKEN, "done: ")):
+                browser.evaluate(f"document.querySelector('#ask-token').value = {json.dumps(token)}")
+                press(browser, "#ask-do")
+                browser.wait_text("#ask-answer", said)
+            press(browser, "#ask-close")
+            browser.wait_text("#checkpoints tbody", "savepoint")
+            refused = [m for m in browser.messages if "401 (Unauthorized)" in str(m)]
+            assert len(refused) == 1
+            browser.messages.remove(refused[0])
+
+
+def press(browser: Browser, selector: str) -> None:
+    browser.wait_for(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
+    browser.evaluate(f"document.querySelector({json.dumps(selector)}).click()")
+
+
+# ---- the pictures of the documentation
+
+
+def test_pictures_of_a_job_that_is_healthy_and_of_one_that_recovers(browser: Browser, tmp_path: Path) -> None:
+    """Rates on the edges, latency, a failure's traceback, the history of a subtask, and the configuration, too."""
+    options = CoordinatorOptions(status_interval_s=0.5)
+    with LocalJob(chain_job("delays-by-carrier"), options=options, kills_silent=False) as running:
+        running.wait_for(lambda s: s.checkpoints_completed >= (20 if PICTURES else 2), 90)
+        with DashboardServer(AllJobs(running.transport, "penstock")) as server:
+            browser.go(server.url)
+            press(browser, "#jobs a")
+            browser.wait_text("#state", "running")
+            rates = "document.querySelectorAll('#graph .edge.flows').length"
+            browser.wait_for(f"{rates} >= 3", timeout_s=60)
+            assert browser.evaluate("document.querySelectorAll('#graph .on-edge.rate').length") == 2
+            assert "ms" in browser.text("#tile-latency")
+            settings = "[...document.querySelectorAll('#settings div')].map((row) => row.textContent)"
+            assert "checkpoint.interval1.0" in browser.evaluate(settings)
+            take(browser, tmp_path, "dashboard-healthy.png")
+
+            press(browser, "#subtasks tr[data-subtask='flights/0'] button")
+            browser.wait_text("#history tbody", "event-frame")
+            browser.wait_text("#history-says", "Sent to handled, of")
+            press(browser, "#history-close")
+
+            Delays.broken.set()
+            running.wait_for(lambda s: any(f.took_ms >= 0 for f in s.failovers), 30)
+            done = running.service.status().checkpoints_completed  # type: ignore[union-attr]
+            running.wait_for(lambda s: s.checkpoints_completed > done, 30)
+            running.crash_subtask("delays", 1, restart=False)
+            browser.wait_text("#state", "recovering")
+            browser.wait_text("#failovers tbody", "not over yet")
+            press(browser, "#failovers details:not([hidden]) summary")
+            assert "in minutes_of: return int(record" in browser.text("#failovers details[open] pre")
+            browser.wait_text("#bars-says", "aborted")
+            browser.wait_text("#graph [data-operator='delays']", "1 missing")
+            take(browser, tmp_path, "dashboard-recovering.png", dark=True)
+            running.start_subtask("delays", 1)
+            browser.wait_text("#state", "running")
+
+
+def test_a_picture_of_a_job_with_a_thousand_subtasks_of_which_few_are_in_the_page(
+    browser: Browser, tmp_path: Path
+) -> None:
+    begun = time.time()
+
+    def told() -> JobStatus:
+        n = round(1_000 * (time.time() - begun))
+        rows = tuple(
+            subtask(i, attempt=2_000 + i, sent=n + 37 * i, handled=n + 36 * i, host=f"worker-{i // 40}",
+                    since_s=n / 1_000, phase="absent" if i in away else "running",
+                    step=away.get(i, "waiting for input"))
+            for i in range(900)
+        )  # fmt: skip
+        writers = tuple(subtask(i, attempt=3_000 + i, sent=0, handled=0, received=0) for i in range(100))
+        now_ms = round(1_000 * time.time())
+        times = tuple(SubtaskTimes("readers", i, 300 + 9 * i, 340 + 11 * i) for i in range(32))
+        return status(
+            at_ms=now_ms, job="thousand", last_completed=42, last_duration_s=0.7,
+            operators=(operator(*rows, name="readers"), operator(*writers, name="writers")),
+            checkpoints=tuple(
+                checkpoint(i, *times, required=1_000, acked=1_000, took_ms=700, marked_ms=60, state_bytes=48_000_000,
+                           triggered_at_ms=now_ms - 10_000 * (44 - i))
+                for i in range(36, 43)
+            ),
+            failovers=(failover(at_ms=round(1_000 * begun), subtasks=("readers/170", "readers/411"), count=2),),
+            failovers_region=1,
+            settings=json.dumps({"operators": [
+                {"name": "readers", "parallelism": 900},
+                {"name": "writers", "parallelism": 100, "inputs": [{"upstream": "readers", "partitioning": "keyed"}]},
+            ]}),
+        )  # fmt: skip
+
+    away = {i: f"to start over for 3 s: attempt {2_000 + i} (waiting for input)" for i in (170, 411)}
+    with DashboardServer(of_coordinator(told)) as server:
+        look_at(browser, server)
+        browser.wait_text("#tile-subtasks", "998 of 1000")
+        browser.wait_for("parseInt(document.querySelector('#tile-handled').innerText.replaceAll(',', '')) > 0")
+        assert browser.evaluate("document.querySelectorAll('*').length") < 1_500
+        browser.wait_for("performance.getEntriesByName('penstock-show').length >= 10")
+        shown_ms = browser.evaluate("performance.getEntriesByName('penstock-show').map((e) => e.duration)")
+        print("drawing an update of 1,000 subtasks took, in ms:", [round(ms, 1) for ms in shown_ms])
+        take(browser, tmp_path, "dashboard-1000.png")
+
+
+def take(browser: Browser, tmp_path: Path, name: str, *, dark: bool = False) -> None:
+    """A picture of the page without its glossary and its machine's paths, into the folder of the pictures if asked."""
+    browser.evaluate(
+        "document.querySelectorAll('#failovers pre').forEach((text) => "
+        f"{{ text.textContent = text.textContent.replaceAll({json.dumps(REPOSITORY + '/')}, '') }})"
+    )
+    path = (Path(PICTURES) if PICTURES else tmp_path) / name
+    above = "document.querySelector('section[aria-labelledby=settings-title]').getBoundingClientRect().top + scrollY"
+    try:
+        browser.screenshot(path, dark=dark, height=int(browser.evaluate(above)))
+    finally:
+        browser.call("Emulation.setEmulatedMedia", features=[])
+    with Image.open(path) as taken:
+        taken.convert("RGB").quantize(128).save(path, optimize=True)
+    assert 10_000 < path.stat().st_size < PICTURE_BYTES_MAX
 
 
 @pytest.mark.parametrize("dark", [False, True])
