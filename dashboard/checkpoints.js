@@ -1,5 +1,5 @@
 // The last checkpoints, and where one of them spends its time.
-import { byId, cells, clock, duration, fill, make, setClass, setText, size, slug } from "./dom.js";
+import { byId, cells, clock, duration, fill, make, number, setClass, setText, size, slug } from "./dom.js";
 
 let pinned = null; // id of the checkpoint whose bars somebody asked for
 let steps = {};
@@ -54,8 +54,9 @@ export function showBars(view) {
     return;
   }
   const chosenBy = pinned === c.checkpoint_id ? " (chosen; click its number again to follow the newest)" : "";
+  const some = c.bars_left_out > 0 ? `, of which the ${number(c.required - c.bars_left_out)} slowest are shown` : "";
   const why = c.reason ? `: ${c.reason}` : "";
-  setText(byId("bars-says"), `${c.savepoint ? "Savepoint" : "Checkpoint"} ${c.checkpoint_id}, ${c.outcome} ${c.outcome === "under way" ? "for" : "after"} ${duration(c.took_ms)}, ${c.acked} of ${c.required} subtasks safe${why}${chosenBy}`);
+  setText(byId("bars-says"), `${c.savepoint ? "Savepoint" : "Checkpoint"} ${c.checkpoint_id}, ${c.outcome} ${c.outcome === "under way" ? "for" : "after"} ${duration(c.took_ms)}, ${c.acked} of ${c.required} subtasks safe${some}${why}${chosenBy}`);
   const whole = Math.max(1, c.took_ms);
   const create = () => {
     const row = make("div", "bar");

@@ -323,7 +323,7 @@ def test_pictures_of_a_job_that_is_healthy_and_of_one_that_recovers(browser: Bro
             press(browser, "#failovers details:not([hidden]) summary")
             assert "in minutes_of: return int(record" in browser.text("#failovers details[open] pre")
             browser.wait_text("#bars-says", "aborted")
-            browser.wait_text("#graph [data-operator='delays']", "1 missing")
+            browser.wait_for("document.querySelector('#graph .missing')?.textContent.includes('1 missing')")
             take(browser, tmp_path, "dashboard-recovering.png", dark=True)
             running.start_subtask("delays", 1)
             browser.wait_text("#state", "running")
