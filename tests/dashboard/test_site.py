@@ -59,13 +59,15 @@ def post(server: DashboardServer, path: str, body: str, **headers: str) -> tuple
     return answer.status, answer.read().decode()
 
 
-def test_the_list_has_each_job_as_the_status_tells_it(server: DashboardServer, running: LocalJob) -> None:
+def test_the_list_has_each_job_as_the_status_tells_it(server: DashboardServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.dashboard.job_list.LOOK_EVERY_S", 0.01)
     page = ask(server, "/").read().decode()
     assert '"job": "flights"' in page, "the list comes with its page"
+    wait_until(lambda: told(server, "/api/jobs")["jobs"][0]["state"] == "running", "its subtasks")
     listed = told(server, "/api/jobs")
     (row,) = listed["jobs"]
     assert listed["trouble"] == ""
-    assert (row["job"], row["state"], row["subtasks"]) == ("flights", "running", 2)
+    assert (row["job"], row["running"], row["subtasks"]) == ("flights", 2, 2)
     assert "<title>Penstock: jobs</title>" in ask(server, "/").read().decode()
 
 
