@@ -14,6 +14,10 @@ LOOK_EVERY_S = 10.0
 MISSING_S = 30.0
 """Slots that are missing for less are those of an executor that is being replaced."""
 SAY_EVERY_S = 60.0
+_FORGOTTEN = (
+    " A standalone master that was restarted without spark.deploy.recoveryMode has forgotten the application: then stop"
+    " the driver and start the job again, it goes on at its last completed checkpoint"
+)
 
 
 class SlotWatch:
@@ -44,8 +48,7 @@ class SlotWatch:
             self._said_at = now
             _log.warning(
                 "job=%s: for %.0f s there have been too few task slots: %d on %d executors, and its subtasks need %d."
-                " Look at the application's executors on the page of %s. A standalone master that was restarted without"
-                " spark.deploy.recoveryMode has forgotten the application: then stop the driver and start the job"
-                " again, it goes on at its last completed checkpoint",
+                " Look at the application's executors on the page of %s.%s",
                 self._job, now - self._enough_at, slots, len(cores), self._needed, self._facts.master,
+                _FORGOTTEN if self._facts.master.startswith("spark:") else "",
             )  # fmt: skip

@@ -460,5 +460,5 @@ def _summary(reason: str, chars_max: int = 500) -> str:
     if frames:
         error = " ".join(line.strip() for line in lines[frames[-1] + 1 :] if not line.startswith("    "))
     else:
-        error = lines[-1].strip() if lines else ""
+        error = " ".join(line.strip() for line in lines if line.strip(" ."))
     return (error or reason)[:chars_max]

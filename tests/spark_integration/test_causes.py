@@ -23,6 +23,10 @@ CRASHED = """org.apache.spark.SparkException: Python worker exited unexpectedly 
 Caused by: java.io.EOFException
 \tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
 """
+LOST = """ExecutorLostFailure (executor 2 exited) Reason: Container from a bad node: c_3. Exit status: 137.
+[10:00]Container exited with a non-zero exit code 137.
+.
+"""
 
 
 @pytest.mark.parametrize(
@@ -31,9 +35,10 @@ Caused by: java.io.EOFException
         (RAISED, "ValueError: two lines"),
         (CRASHED, "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)."),
         ("ExecutorLostFailure (executor 1 exited)", "ExecutorLostFailure (executor 1 exited)"),
+        (LOST, " ".join(LOST.splitlines()[:2])),
         ("", ""),
     ],
-    ids=["a task that raised", "a worker that crashed", "an executor that was lost", "nothing"],
+    ids=["a task that raised", "a worker that crashed", "an executor that was lost", "one that YARN lost", "nothing"],
 )
 def test_the_error_itself_is_the_cause(reason: str, cause: str) -> None:
     assert _summary(reason) == cause

@@ -44,12 +44,17 @@ def test_missing_slots_are_said_after_half_a_minute_and_once_a_minute(caplog: py
     cluster.go(45)
     assert len(warnings(caplog)) == 1
     assert "2 on 1 executors, and its subtasks need 4" in warnings(caplog)[0]
-    assert "spark://master:7077" in warnings(caplog)[0]
+    assert "on the page of spark://master:7077. A standalone master" in warnings(caplog)[0]
     cluster.go(60)
     assert len(warnings(caplog)) == 2
     cluster.cores = [2]
     cluster.go(200)
     assert warnings(caplog)[2:] == ["job=flights: there are 4 task slots again"]
+
+
+def test_a_master_that_forgets_is_said_of_standalone_clusters_only(caplog: pytest.LogCaptureFixture) -> None:
+    Cluster("yarn", []).go(45)
+    assert warnings(caplog)[0].endswith("on the page of yarn.")
 
 
 def test_an_executor_that_is_replaced_within_the_time_is_not_said(caplog: pytest.LogCaptureFixture) -> None:
