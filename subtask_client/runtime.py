@@ -44,6 +44,8 @@ TURN_MAX_S = 0.02
 """After so long a turn of the loop ends, although more was fetched: frames leave, own work goes on."""
 IDLE_WAIT_MAX_S = 0.25
 """So often an idle loop looks whether it is to leave, and whether its writer still stands."""
+QUIET_AFTER_S, QUIET_WAIT_MAX_S = 10.0, 1.0
+"""A running attempt that has been idle for so long looks so often: each look costs more than a heartbeat."""
 UPLOAD_WAIT_MAX_S = 0.01
 FLUSH_TIMEOUT_S = 5.0
 _RETRY_FIRST_S, _RETRY_MAX_S = 0.1, 2.0
@@ -143,6 +145,8 @@ class SubtaskRuntime:
         )
         self._read_something = False
         self._poll_due = 0.0
+        self._worked_at = 0.0
+        """Monotonic second at which events or records were last handled, or an attempt opened."""
         self._snapshot_began: dict[int, float] = {}
         self._departure: do.Leave | None = None
 
@@ -217,7 +221,8 @@ class SubtaskRuntime:
         """Seconds that the next read may wait for a record."""
         if self._read_something or self._inbox:
             return 0.0
-        wait = UPLOAD_WAIT_MAX_S if self.core.uploads else IDLE_WAIT_MAX_S
+        quiet = self.core.phase is Phase.RUNNING and time.monotonic() >= self._worked_at + QUIET_AFTER_S
+        wait = UPLOAD_WAIT_MAX_S if self.core.uploads else QUIET_WAIT_MAX_S if quiet else IDLE_WAIT_MAX_S
         if self._may_poll():
             wait = min(wait, max(0.0, self._poll_due - time.monotonic()))
         return min(wait, max(0.0, self._due_in()))
@@ -357,6 +362,7 @@ class SubtaskRuntime:
     def _handle_events(self, effect: do.HandleEvents) -> on.Input:
         steps, first, count = self._steps, effect.first_sequence, len(effect.events)
         steps.enter_handling(first)
+        self._worked_at = time.monotonic()
         self._pulse.touch()
         try:
             self._host.handle(effect.events, steps)
@@ -370,6 +376,7 @@ class SubtaskRuntime:
         return on.EventsHandled()
 
     def _handle_records(self, effect: do.HandleRecords) -> on.Input:
+        self._worked_at = time.monotonic()
         what = f"handling records of {effect.sender} (offset {effect.offset})"
         return self._call(
             what, what, partial(self._host.process, effect.sender.operator, effect.records), on.RecordsHandled()
@@ -378,7 +385,7 @@ class SubtaskRuntime:
     def _open(self, start: events.Start) -> None:
         self._trace.info("starts: generation %s, checkpoint %d", start.full_generation, start.checkpoint_id)
         self._snapshot_began.clear()
-        self._poll_due = 0.0
+        self._poll_due, self._worked_at = 0.0, time.monotonic()
         self._host.open(start)
 
     def _snapshot(self, checkpoint_id: int) -> on.Input:

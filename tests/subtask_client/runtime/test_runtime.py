@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
+import time
 
 import pytest
 
@@ -18,9 +20,13 @@ from penstock.schemas.errors import (
     TopicMissing,
 )
 from penstock.schemas.events import FailoverPolicy
+from penstock.schemas.ids import SubtaskId
 from penstock.schemas.state import StateHandle
+from penstock.subtask_client import runtime
 from penstock.subtask_client.api import FencingToken, Finished, Idle, Progress, Subtask
 from penstock.subtask_client.protocol.effects import Departure, Leave
+from penstock.subtask_client.protocol.phases import Phase
+from penstock.subtask_client.runtime import SubtaskRuntime
 
 DEADLINE_S = 10.0
 
@@ -702,3 +708,26 @@ def test_a_handler_for_lists_that_raises_fails_the_attempt_and_names_the_events(
     failed = rig.expect(acks.Failed)
     assert failed.cause.startswith("handling events 0 to 2: ValueError: no")
     rig.expect(acks.Hello)
+
+
+def test_a_quiet_attempt_looks_less_often_and_a_record_wakes_it(rig, monkeypatch):
+    monkeypatch.setattr(runtime, "QUIET_AFTER_S", 0.0)
+    monkeypatch.setattr(runtime, "QUIET_WAIT_MAX_S", 10 * DEADLINE_S)
+    rig.run()
+    start = rig.start()
+    rig.append(rig.frame(0, b"a"))
+    rig.handled(1)
+    rig.append(rig.frame(1, b"b"))
+    rig.handled(2)
+    rig.stop(start)
+    assert isinstance(rig.ended(), Leave)
+
+
+def test_an_attempt_is_quiet_once_it_has_handled_nothing_for_a_while(rig):
+    quiet = SubtaskRuntime(rig.settings, SubtaskId("reader", 0), rig.make, rig.transport, run="run-1")
+    quiet.core.answer_due = math.inf
+    waits = []
+    for phase, seconds in [(Phase.RUNNING, 0), (Phase.RUNNING, 11), (Phase.WAITING, 11)]:
+        quiet.core.phase, quiet._worked_at = phase, time.monotonic() - seconds
+        waits.append(quiet._patience())
+    assert waits == [0.25, 1.0, 0.25]
