@@ -5,13 +5,11 @@ The connector is of 4.2.0, its token provider of 4.0.0 (the next one that is the
 
 from __future__ import annotations
 
-import tempfile
-import time
 from pathlib import Path
 
-from penstock.broker.folders import cache_folder
-from penstock.broker.ivy import download
 from penstock.broker.pinned_jars import Pin
+
+from .spark_jars import cached_jars
 
 CONNECTOR = "4.2.0"
 PINS = (
@@ -26,19 +24,8 @@ PINS = (
     Pin("org.scala-lang.modules", "scala-parallel-collections_2.13", "1.2.0",
         "4eae6e68cf44e9f709970355590ae981883edf6484608d747376a56cbb285432", 1_120_803),
 )  # fmt: skip
-FETCH_S = 60.0
 
 
 def kafka_source_jars() -> list[Path]:
-    """From the user's cache, fetched where it lacks them (11 MB). Raises JarsUnavailable, or OSError."""
-    cache = cache_folder() / f"spark-kafka-{CONNECTOR}"
-    missing = [pin for pin in PINS if not pin.matches(cache / pin.file_name)]
-    if missing:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            download(missing, Path(folder), time.monotonic() + FETCH_S, lambda jars, size: None)
-            for pin in missing:
-                if not pin.matches(Path(folder) / pin.file_name):
-                    raise OSError(f"{pin.file_name} was fetched, but not with the pinned SHA-256")
-                (Path(folder) / pin.file_name).replace(cache / pin.file_name)
-    return [cache / pin.file_name for pin in PINS]
+    """Return their paths (11 MB). Raises JarsUnavailable, or OSError."""
+    return cached_jars(f"spark-kafka-{CONNECTOR}", PINS)

@@ -1,4 +1,4 @@
-"""What a coordinator that hands out splits keeps: its state, its memory and its time, from 10,000 splits to a million.
+"""What a coordinator that hands out splits keeps: its state, its memory and its time, from 1,000 splits to a million.
 
 Without a broker: what is measured is the coordinator's own. Subtasks take splits as fast as they are listed.
 """
@@ -18,7 +18,7 @@ from penstock.sources.split_coordinator import SplitCoordinator
 from .figures import Figure, Goal, Setting
 from .resident import in_a_process_of_its_own, watched
 
-COUNTS = (10_000, 100_000, 1_000_000)
+COUNTS = (1_000, 10_000, 100_000, 1_000_000)
 SUBTASKS = 16
 PER_REQUEST = 16
 CUTS = 20

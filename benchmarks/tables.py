@@ -1,4 +1,7 @@
-"""Rows per second into a Delta table by a table sink, beside ``write_deltalake`` of the same batches."""
+"""Rows per second into a Delta table by a table sink, beside Spark's own writer and beside ``write_deltalake``.
+
+All of them make the same batches by the same function.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +9,37 @@ import tempfile
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from penstock import Context, Finished, Job, OperatorCoordinator, Progress, Subtask
+from penstock.broker import JarsUnavailable
 from penstock.errors import PenstockError
 from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
+from penstock.spark_integration import local_session
 from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.tables import Delta
 from penstock.transport.kafka import KafkaTransport
 
 from .figures import Figure, Setting
 from .service import coordinated
+from .spark_delta import SETTINGS, VERSION, delta_jars
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 BATCHES, ROWS = 400, 10_000
 COMMITS = 4
 """Of ``write_deltalake``: about as many as the job has checkpoints."""
 INTERVAL_S = 2.0
+SLOTS = 4
+"""Of Spark."""
 DEADLINE_S = 240.0
 SCHEMA = pa.schema([("n", pa.int64()), ("carrier", pa.string()), ("delay", pa.float64())])
 CARRIERS = ("AA", "B6", "DL", "UA")
@@ -127,19 +139,59 @@ def by_deltalake(folder: Path, batches: int) -> float:
     return batches * ROWS / took
 
 
+@contextmanager
+def session(setting: Setting) -> Iterator[SparkSession | None]:
+    """Spark with its Delta writer; None, which is said, where that cannot be had."""
+    try:
+        jars = ",".join(map(str, delta_jars()))
+    except (JarsUnavailable, OSError) as error:
+        setting.say(f"without Spark's Delta writer: {error}")
+        yield None
+        return
+    spark = local_session(SLOTS, "penstock-benchmarks", **SETTINGS, **{"spark.jars": jars})
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def by_spark(spark: SparkSession, folder: Path, batches: int) -> float:
+    """``df.write.format("delta")`` into a new table, its rows made in Python tasks: one commit."""
+    table = folder / uuid.uuid4().hex
+
+    def rows(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for some in numbers:
+            for number in some.column(0).to_pylist():
+                yield batch(number)
+
+    made = spark.range(0, batches, 1, SLOTS).mapInArrow(rows, "n long, carrier string, delay double")
+    began = time.monotonic()
+    made.write.format("delta").save(str(table))
+    took = time.monotonic() - began
+    _require_all(table, batches)
+    return batches * ROWS / took
+
+
 def figures(setting: Setting) -> Iterator[Figure]:
     batches = setting.count(BATCHES, 8)
     setting.say(f"{batches * ROWS:,} rows")
     ours: dict[int, list[float]] = {parallelism: [] for parallelism in setting.parallelisms}
     direct: list[float] = []
-    with tempfile.TemporaryDirectory() as name:
+    sparks: list[float] = []
+    with tempfile.TemporaryDirectory() as name, session(setting) as spark:
+        if spark is not None:
+            by_spark(spark, Path(name), batches)  # warms up
         for _ in range(setting.repeats):
             direct.append(by_deltalake(Path(name), batches))
+            if spark is not None:
+                sparks.append(by_spark(spark, Path(name), batches))
             for parallelism in setting.parallelisms:
                 ours[parallelism].append(by_a_job(setting.bootstrap, Path(name), batches, parallelism))
     for parallelism, runs in ours.items():
-        yield Figure.of_runs(
-            f"Delta table sink, {parallelism} writing",
-            f"rows made and written, first batch to the job's end, a checkpoint every {INTERVAL_S:g} s",
-            runs, "rows/s", direct, f"write_deltalake: the same batches in one process, {COMMITS} commits",
-        )  # fmt: skip
+        title = f"Delta table sink, {parallelism} writing"
+        what = f"rows made and written, first batch to the job's end, a checkpoint every {INTERVAL_S:g} s"
+        if sparks:
+            beside = f'Spark\'s df.write.format("delta") ({VERSION}): the same batches in {SLOTS} tasks, one commit'
+            yield Figure.of_runs(title, what, runs, "rows/s", sparks, beside)
+        beside = f"write_deltalake: the same batches in one process, {COMMITS} commits"
+        yield Figure.of_runs(title, what, runs, "rows/s", direct, beside)
