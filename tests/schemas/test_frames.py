@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -20,6 +21,16 @@ def test_a_packed_frame_unpacks_to_the_same_events(events: list[bytes]) -> None:
     packed = pack(events)
     assert packed.count == len(events)
     assert unpack(*packed) == events
+
+
+@given(st.integers(0, 40), st.sampled_from([1, 2, 30, FRAME_EVENTS_MAX, FRAME_EVENTS_MAX + 1]), st.randoms())
+def test_events_of_one_size_come_back_and_a_length_that_differs_is_seen(size: int, count: int, chance: Random) -> None:
+    events = [chance.randbytes(size) for _ in range(count)]
+    packed = pack(events)
+    assert unpack(*packed) == events
+    lengths = struct.pack("<I", size + 1) + packed.lengths[4:]
+    with pytest.raises(UnreadableRecord):
+        unpack(count, lengths, packed.payload)
 
 
 def test_lengths_are_unsigned_32_bit_little_endian_numbers_and_events_stand_end_to_end() -> None:
