@@ -54,7 +54,7 @@ from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
 from .state_owner import StateOwner, claim_states
 from .state_redistribution import Redistribution
-from .status import completed, encoded, job_status
+from .status import completed, encoded, job_status, settings_told
 from .stored_states import collect_orphans
 from .thread_pool import Workers, logged
 from .timers import Timers
@@ -101,6 +101,7 @@ class CoordinatorRuntime:
         self._logs: Logs
         self._status_at = 0.0
         self._status = job_status(self._core.job)
+        self._settings_told = settings_told(settings)
         self._truncation = Truncation(settings, transport, lambda work: self._workers.submit(logged, work))
         self._epoch_filter = EpochFilter(settings.name, transport, Partition(self._topics.checkpoints, 0))
         self._leaving = threading.Event()
@@ -455,7 +456,7 @@ class CoordinatorRuntime:
     def _publish(self, status: JobStatus) -> None:
         """With the wall clock as it is: that of the core's times was read when the instance began."""
         shown = {name: host.shown for name, host in self._hosts.items()}
-        status = self._status = completed(status, round(1000 * time.time()), shown, self.settings)
+        status = self._status = completed(status, round(1000 * time.time()), shown, self._settings_told)
         self._logs.side.append(self._status_partition, encoded(status, self._transport.max_record_bytes), "status")
         if self.options.on_status is not None:
             logged(self.options.on_status, status)

@@ -264,7 +264,8 @@ def settings_told(settings: JobSettings) -> str:
 _NOT_TOLD = ("graph", "schemas")
 
 
-def completed(status: JobStatus, at_ms: int, shown: Mapping[str, str], settings: JobSettings) -> JobStatus:
-    """Return the status as it is published: with the time, the settings, and what coordinators show of themselves."""
+def completed(status: JobStatus, at_ms: int, shown: Mapping[str, str], settings: str) -> JobStatus:
+    """Return the status as it is published: with the time, the settings as they are told, and what coordinators show of
+    themselves."""
     operators = (replace(each, shown=shown.get(each.operator, each.shown)) for each in status.operators)
-    return replace(status, at_ms=at_ms, operators=tuple(operators), settings=settings_told(settings))
+    return replace(status, at_ms=at_ms, operators=tuple(operators), settings=settings)

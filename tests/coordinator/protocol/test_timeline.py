@@ -15,6 +15,7 @@ from penstock.coordinator.status import (
     completed,
     encoded,
     job_status,
+    settings_told,
 )
 from penstock.schemas.codec import decode
 from penstock.schemas.events import FailoverPolicy
@@ -175,7 +176,7 @@ def test_the_settings_are_told_as_they_are_resolved_without_credentials() -> Non
         OperatorSettings("sum", 3, inputs=(InputSettings("read", Partitioning.KEYED),)),
     )
     settings = JobSettings("flights", operators, state_storage="s3://key:secret@bucket/states?token=secret")
-    told = completed(job_status(Script.running().job), 1, {}, settings).settings
+    told = completed(job_status(Script.running().job), 1, {}, settings_told(settings)).settings
     found = json.loads(told)
     assert "secret" not in told and found["state_storage"] == "s3://...@bucket/states"
     assert (found["checkpoint"]["retained"], found["operators"][1]["parallelism"]) == (2, 3)
