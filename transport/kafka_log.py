@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Sequence
@@ -36,7 +37,7 @@ a transaction of its own and takes milliseconds longer.
 """
 _LOOK_S = 2.0
 _ABORT_SLICE_S = 1.0
-"""How long one attempt to abort may keep a commit waiting."""
+"""How long one attempt to abort may keep a commit or :meth:`KafkaFencedLog.close` waiting."""
 
 
 class KafkaFencedLog:
@@ -211,8 +212,13 @@ class KafkaFencedLog:
 
     def close(self) -> None:
         self._process.check("this log")
-        self._useless = self._useless or "it was closed"
         self._closing.set()
+        producer = self._producer
+        if producer is not None and self._useless is None and self._opened_at is not None:
+            # Not left to the next claim: that would wait half a second for the broker to end it.
+            with self._lock, contextlib.suppress(KafkaException):
+                self._abort_opened(producer, _ABORT_SLICE_S)
+        self._useless = self._useless or "it was closed"
         # Not Producer.close(): after a failure that would first try, with a warning, to end a transaction that is no
         # longer ours to end. Without the handle its connection closes.
         self._producer = None
