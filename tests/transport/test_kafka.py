@@ -283,8 +283,8 @@ def test_an_owner_whose_open_transaction_the_broker_ended_is_refused_as_fenced(
     kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As behind a pause of the process. That nobody else owns the log, the log says (P-4.2.9)."""
-    monkeypatch.setattr(kafka_log, "_TRANSACTION_BEYOND_COMMIT_S", 0.0)
-    transport = KafkaTransport(kafka_broker.bootstrap, commit_timeout_s=1.0)
+    monkeypatch.setattr(kafka_log, "_TRANSACTION_BEYOND_COMMIT_S", -28.0)
+    transport = KafkaTransport(kafka_broker.bootstrap, {"socket.timeout.ms": "2000"}, commit_timeout_s=30.0)
     log = Partition("penstock.paused.log", 0)
     transport.create_topics([TopicSpec(log.topic, 1, {"cleanup.policy": "compact"})])
     owner = transport.claim_log(log.topic, log.topic)
