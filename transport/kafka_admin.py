@@ -29,6 +29,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .kafka_leaders import Leaders
 from .kafka_topics import copies_of, info_of, operations_of, without_optional
 from .ports import Inspection, OffsetRange, Partition, TopicFacts, TopicInfo, checked_positions
 
@@ -75,6 +76,7 @@ class KafkaAdmin:
     def __init__(self, config: KafkaConfig) -> None:
         self._config = config
         self._events = ClientEvents(config)
+        self._leaders = Leaders()
         self._lock = threading.Lock()
         self._made: tuple[AdminHandle, OwnProcess] | None = None
         self._generation = 0  # of _made: how many clients were replaced before it
@@ -89,18 +91,17 @@ class KafkaAdmin:
         return self._made is not None
 
     def check(self, timeout_s: float) -> str:
-        metadata = self._call(
-            "asking for the cluster", timeout_s, lambda left: self._client().list_topics(timeout=left)
-        )
+        metadata = self._cluster(timeout_s)
         brokers = ", ".join(f"{b.host}:{b.port}" for b in metadata.brokers.values())
         return f"Kafka cluster {metadata.cluster_id} with {len(metadata.brokers)} broker(s): {brokers}"
 
     def addresses(self, timeout_s: float) -> list[tuple[str, int]]:
         """Host and port of every broker, as they tell clients."""
-        metadata = self._call(
-            "asking for the cluster", timeout_s, lambda left: self._client().list_topics(timeout=left)
-        )
-        return [(str(broker.host), broker.port) for broker in metadata.brokers.values()]
+        return [(str(broker.host), broker.port) for broker in self._cluster(timeout_s).brokers.values()]
+
+    def _cluster(self, timeout_s: float) -> Any:
+        ask = "asking for the cluster"
+        return self._call(ask, timeout_s, lambda left: self._client().list_topics(timeout=left))
 
     def create_topics(self, specs: Iterable[TopicSpec], timeout_s: float) -> None:
         wanted = {spec.name: spec for spec in specs}
@@ -407,12 +408,13 @@ class KafkaAdmin:
 
         ``needs`` is the right on a topic that the question takes. An answer that is ``void`` says nothing.
         """
-        fine = frozenset(fine)
+        fine, asked = frozenset(fine), set[str]()
 
         def once(left: float) -> dict[K, T]:
             end = time.monotonic() + left + 1.0  # the client's own deadline comes first, and says more
             answers: dict[K, T] = {}
             for subject, future in ask(left).items():
+                asked.add(subject.topic if isinstance(subject, TopicPartition) else str(subject))
                 try:
                     answers[subject] = answer = future.result(max(end - time.monotonic(), 0.001))
                     if void(answer):
@@ -425,13 +427,18 @@ class KafkaAdmin:
                         continue
                     if error.code() in _LEADER_MOVED:
                         # The client does not look again by itself for the leader that it remembers.
-                        self._client().list_topics(timeout=max(end - time.monotonic(), 0.05))
+                        self._leaders.see(self._client().list_topics(timeout=max(end - time.monotonic(), 0.05)))
                     if may_pass(failure):
                         raise
                     self._refuse(what, subject, error, timeout_s, needs)
             return answers
 
-        return self._call(what, timeout_s, once)
+        try:
+            return self._call(what, timeout_s, once)
+        except TransportError as error:
+            if (why := self._leaders.told(asked)) and not isinstance(error, TopicMissing):
+                raise BrokerUnreachable(f"{what} at {self._config.bootstrap}: {why}") from None
+            raise
 
     def _refuse(self, what: str, subject: object, error: KafkaError, timeout_s: float, needs: Operation | None) -> None:
         partition = Partition(subject.topic, subject.partition) if isinstance(subject, TopicPartition) else None

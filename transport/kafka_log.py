@@ -23,6 +23,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .kafka_leaders import Leaders
 from .kafka_reader import OPENING_KEY
 from .ports import RECORD_OVERHEAD_BYTES
 
@@ -207,7 +208,9 @@ class KafkaFencedLog:
             raise AppendFailed(f"{what} failed and was aborted; none of it was written: {why}")
         self._useless = why
         if error.code() in NO_ANSWER:
-            why = f"no answer within {self._config.commit_timeout_s:.1f} s ({why})"
+            leaders = Leaders()
+            leaders.look(producer, [self._topic])
+            why = f"no answer within {self._config.commit_timeout_s:.1f} s ({leaders.told([self._topic]) or why})"
         raise OutcomeUnknown(f"{what}: {why}. The next owner sees whether it was written")
 
     def close(self) -> None:

@@ -27,12 +27,15 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .kafka_leaders import Leaders
 from .ports import RECORD_OVERHEAD_BYTES, OnOutcome, Partition
 
 logger = logging.getLogger("penstock.transport.kafka")
 
 _CONNECT_TIMEOUT_S, _CONNECT_AGAIN_S = 3.0, 0.05
 _SERVE_S = 0.2
+_LATE_S, _TELL_EVERY_S = 20.0, 30.0
+"""A record that has waited for so long is worth a warning: a lost broker's partitions have another leader by then."""
 _QUEUE_KBYTES = 1_048_576
 _QUEUE_RECORDS = 10_000_000
 """Far above what those who append have unsettled: they keep bounds of their own, which know how to wait. By default
@@ -89,6 +92,7 @@ class KafkaWriter:
         settings.setdefault("queue.buffering.max.kbytes", _KBYTES_MAX if for_many else _QUEUE_KBYTES)
         settings.setdefault("queue.buffering.max.messages", _RECORDS_MAX if for_many else _QUEUE_RECORDS)
         self._producer = make_client(ProducerHandle, config, settings)
+        self._leaders, self._tell_at = Leaders(), 0.0
         # Held while a record is queued, so that _pending has the order of the calls.
         self._order = threading.Lock()
         self._pending: deque[_Append] = deque()
@@ -222,11 +226,14 @@ class KafkaWriter:
         self._count_settled(count)
 
     def _check_age(self) -> None:
-        limit = self._config.append_timeout_s
+        limit, now = self._config.append_timeout_s, time.monotonic()
         try:
             oldest = self._pending[0]
         except IndexError:
             return
+        if oldest.offset is None and now - oldest.since > _LATE_S and now >= self._tell_at:
+            self._tell_at = now + _TELL_EVERY_S
+            self._tell_late(oldest)
         if oldest.offset is None and time.monotonic() - oldest.since > limit:
             self._fail(
                 AppendFailed(
@@ -234,6 +241,15 @@ class KafkaWriter:
                     f" whether it was written is unknown. Last heard: {self._events.heard or 'nothing'}"
                 )
             )
+
+    def _tell_late(self, oldest: _Append) -> None:
+        """Log for how long the oldest record has waited, and whether its partition has a leader."""
+        self._leaders.look(self._producer, [oldest.partition.topic])
+        why = self._leaders.told([oldest.partition.topic]) or f"last heard: {self._events.heard or 'nothing'}"
+        waits = time.monotonic() - oldest.since
+        logger.warning(
+            "%s has not taken a record for %s for %.0f s: %s", self._config.bootstrap, oldest.partition, waits, why
+        )
 
     def _oldest_partition(self) -> Partition | None:
         """Of what the broker has not answered."""
