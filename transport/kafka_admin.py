@@ -30,6 +30,7 @@ from .kafka_client import (
     make_client,
 )
 from .kafka_leaders import Leaders
+from .kafka_retry import LEADER_MOVED, may_pass
 from .kafka_topics import copies_of, info_of, operations_of, without_optional
 from .ports import Inspection, OffsetRange, Partition, TopicFacts, TopicInfo, checked_positions
 
@@ -44,23 +45,8 @@ _SILENT_S = 3.0
 to the maximum: where connecting takes long, nobody's short deadlines shall end each client before it is connected."""
 _SILENT_MAX_S = 60.0
 
-_LEADER_MOVED = frozenset(
-    {
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError._NOENT,
-    }
-)
-"""Errors of a partition that exists and whose leader is not the one that was asked, or is not known yet."""
-
 _SETTING_REFUSED = frozenset({KafkaError.INVALID_CONFIG, KafkaError.POLICY_VIOLATION})
 """Errors of a topic with a setting that its broker does not allow, as managed ones do with some."""
-
-_ASK_AGAIN = _LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY, KafkaError._DESTROY_BROKER}
-"""Errors that say nothing of the question: also a broker that knows no broker, a client that has been replaced, and a
-broker that has left the cluster while it was asked."""
 
 
 class KafkaAdmin:
@@ -425,7 +411,7 @@ class KafkaAdmin:
                         if errors is not None:
                             errors[subject] = error
                         continue
-                    if error.code() in _LEADER_MOVED:
+                    if error.code() in LEADER_MOVED:
                         # The client does not look again by itself for the leader that it remembers.
                         self._leaders.see(self._client().list_topics(timeout=max(end - time.monotonic(), 0.05)))
                     if may_pass(failure):
@@ -491,14 +477,3 @@ def missing_topic(config: KafkaConfig, topic: str) -> TopicMissing:
     return TopicMissing(
         f"topic {topic} does not exist at {config.bootstrap}: create the job's topics first (penstock plan prints how)"
     )
-
-
-def may_pass(failure: BaseException) -> bool:
-    """Whether asking again may help: the broker is away, starting, or electing."""
-    if isinstance(failure, FutureTimeout):
-        return True
-    if not isinstance(failure, KafkaException):
-        return False
-    error: KafkaError = failure.args[0]
-    passing = error.retriable() or error.code() in NO_ANSWER or error.code() in _ASK_AGAIN
-    return passing and error.code() not in TOPIC_UNKNOWN

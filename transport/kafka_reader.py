@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from ..schemas.access import Operation, topic_grant
 from ..schemas.errors import NotAuthorized, PenstockError, PositionUnavailable, TopicMissing, TransportError
-from .kafka_admin import may_pass, missing_topic
+from .kafka_admin import missing_topic
 from .kafka_client import (
     TOPIC_UNKNOWN,
     ClientEvents,
@@ -23,6 +23,7 @@ from .kafka_client import (
     client_settings,
     make_client,
 )
+from .kafka_retry import may_pass
 from .ports import LogRecord, Partition, checked_positions
 
 _WATERMARKS_TIMEOUT_S = 5.0

@@ -1,0 +1,110 @@
+"""A job on three brokers, of which one or two fail: nothing is lost or doubled, and nobody is failed over.
+
+The faults are those of ``benchmarks/lost_brokers.py``, which measures what each costs. Here a broker that is silent is
+given up after 2 s, and not after Kafka's 9.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.lost_brokers import FAULTS, Watched, wait_for, watched
+from penstock.broker import EmbeddedCluster
+from penstock.cli.doctor import job_topics
+from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, JobRefused
+from penstock.schemas.status import Ending
+from penstock.transport import Partition
+from penstock.transport.kafka import KafkaTransport
+
+pytestmark = pytest.mark.kafka
+
+SESSION = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "300"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Three brokers that each test leaves as it found them."""
+    made = EmbeddedCluster(tmp_path_factory.mktemp("three-brokers"), extra_properties=SESSION).start()
+    try:
+        yield made
+    finally:
+        for broker in made:
+            if broker.running:
+                broker.kill()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_job_goes_on_exactly_once_and_without_a_failover(cluster: EmbeddedCluster, fault: str) -> None:
+    with watched(cluster, {}) as job:
+        FAULTS[fault](job)
+        status = job.finish()
+        assert (status.failovers_region, status.failovers_global) == (0, 0), status
+
+
+def test_topics_have_the_copies_that_were_asked_for_and_no_more_than_there_are_brokers(
+    cluster: EmbeddedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    with watched(cluster, {}) as job, caplog.at_level(logging.WARNING):
+        specs = job.job.settings.topic_specs
+        facts = job.transport.inspect([spec.name for spec in specs]).topics
+        assert {len(kept.brokers) for found in facts.values() for kept in found.copies} == {3}
+        assert {(found.settings or {})["min.insync.replicas"] for found in facts.values()} == {"2"}
+        assert {finding.state for finding in job_topics(job.transport, job.job.prefix, job.job.name)} == {"ok"}
+        too_many = Watched(cluster, {}, replication_factor=4)
+        with closing(too_many.transport), pytest.raises(ConfigurationError, match="Ask for fewer copies"):
+            too_many.local.start()
+        job.finish()
+
+
+def test_after_an_unclean_election_a_job_ends_with_what_it_has_lost(cluster: EmbeddedCluster) -> None:
+    job = Watched(cluster, {})
+    topic, followers = job.topics.checkpoints, [1, 2]
+    _create_with_copies_on(cluster, topic, followers)
+    with closing(job.transport), job.local:
+        job.wait_progress("at first")
+        ahead = job.leader(topic)
+        behind = next(cluster[n - 1] for n in followers if cluster[n - 1] is not ahead)
+        behind.kill()
+        job.wait_progress("on one copy of its checkpoint log")
+        completed = job.last_completed()[1]
+        ahead.kill()
+        with closing(KafkaTransport(cluster.bootstrap)) as other, pytest.raises(BrokerUnreachable) as told:
+            other.offsets([Partition(topic, 0)], 8.0)
+        behind.start()
+        ended = _how_it_ended(job)
+        assert "has lost its end" in ended, ended
+        assert "--from-checkpoint" in ended and completed > 0
+        ahead.start()
+    assert f"partition 0 of topic {topic} has no leader, since" in str(told.value)
+
+
+def _create_with_copies_on(cluster: EmbeddedCluster, topic: str, brokers: list[int]) -> None:
+    """A checkpoint log that may lose what it has taken, as a careless cluster's defaults make one."""
+    settings = {
+        "min.insync.replicas": "1", "unclean.leader.election.enable": "true", "cleanup.policy": "compact",
+        "retention.ms": "-1", "retention.bytes": "-1",
+    }  # fmt: skip
+    wanted: Any = NewTopic(topic, 1, replica_assignment=[brokers], config=settings)
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    for created in admin.create_topics([wanted]).values():
+        created.result(60)
+
+
+def _how_it_ended(job: Watched) -> str:
+    """Why its coordinator has given up, or the job has failed."""
+    service = job.local.service
+    assert service is not None
+    wait_for(service.done, "the coordinator has ended")
+    try:
+        outcome = service.wait(0)
+    except JobRefused as refused:
+        return str(refused)
+    assert outcome is not None and outcome.ending is Ending.FAILED, outcome
+    return outcome.cause
