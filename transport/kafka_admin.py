@@ -104,8 +104,19 @@ class KafkaAdmin:
         grown = [spec for spec in wanted.values() if existing[spec.name].partitions < spec.partitions]
         self._grow(grown, end)
         ready = [Partition(spec.name, index) for spec in (*new, *grown) for index in range(spec.partitions)]
-        if ready:  # a leader is named before it serves: a producer that it refuses may wait for ever for an outcome
-            self._list_offsets(dict.fromkeys(ready, OffsetSpec._latest), end - time.monotonic())
+        if ready:
+            self._wait_served(ready, end)
+
+    def _wait_served(self, partitions: list[Partition], end: float) -> None:
+        """A leader is named before it serves, and before it knows: a producer that it refuses may wait for ever."""
+        while True:
+            try:
+                self._list_offsets(dict.fromkeys(partitions, OffsetSpec._latest), max(end - time.monotonic(), 0.05))
+                return
+            except TopicMissing:
+                if time.monotonic() >= end:
+                    raise
+                time.sleep(_DESCRIBE_AGAIN_S)
 
     def _create(self, specs: list[TopicSpec], end: float, fine: frozenset[int] = frozenset()) -> list[str]:
         """Topics that are there already stay as they are. Returns those that were refused for an error in ``fine``."""
