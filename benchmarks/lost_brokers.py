@@ -219,9 +219,9 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 
 def kill_leaders(watched: Watched) -> None:
-    """Kill the leader of each topic in turn, and start it again once the job goes on without it."""
+    """Kill the leader of one topic after another, and start it again once the job goes on without it."""
     topics = watched.topics
-    for topic in (topics.acks, topics.events("list"), topics.checkpoints, _TRANSACTIONS):
+    for topic in (topics.acks, topics.checkpoints, _TRANSACTIONS):
         leader = watched.leader(topic)
         leader.kill()
         watched.wait_progress(f"without the leader of {topic}")

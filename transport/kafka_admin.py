@@ -422,7 +422,7 @@ class KafkaAdmin:
                         if errors is not None:
                             errors[subject] = error
                         continue
-                    if error.code() in LEADER_MOVED:
+                    if error.code() in LEADER_MOVED or error.code() == KafkaError._PARTIAL:
                         # The client does not look again by itself for the leader that it remembers.
                         self._leaders.see(self._client().list_topics(timeout=max(end - time.monotonic(), 0.05)))
                     if may_pass(failure):
