@@ -21,6 +21,7 @@ from penstock.cli.doctor import job_topics
 from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, JobRefused
 from penstock.schemas.status import Ending
 from penstock.transport import Partition
+from penstock.transport.durability import risks
 from penstock.transport.kafka import KafkaTransport
 
 pytestmark = pytest.mark.kafka
@@ -63,6 +64,23 @@ def test_topics_have_the_copies_that_were_asked_for_and_no_more_than_there_are_b
         job.finish()
 
 
+def test_a_partition_that_nobody_leads_is_named(cluster: EmbeddedCluster) -> None:
+    """Its only copy is on a broker that is gone; the cluster goes on."""
+    topic = "penstock.one-copy.acks"
+    _create_with_copies_on(cluster, topic, [1])
+    cluster[0].kill()
+    try:
+        with closing(KafkaTransport(cluster.bootstrap)) as transport:
+            wait_for(lambda: transport.inspect([topic]).topics[topic].copies[0].leader is None, "no leader")
+            with pytest.raises(BrokerUnreachable, match=f"partition 0 of topic {topic} has no leader, since"):
+                transport.offsets([Partition(topic, 0)], 3.0)
+            stopped, missing = risks(topic, transport.inspect([topic]))[-2:]
+            assert stopped.now and "no leader: partition 0" in stopped.what
+            assert "missing: broker 1" in missing.what
+    finally:
+        cluster[0].start()
+
+
 def test_after_an_unclean_election_a_job_ends_with_what_it_has_lost(cluster: EmbeddedCluster) -> None:
     job = Watched(cluster, {})
     topic, followers = job.topics.checkpoints, [1, 2]
@@ -75,14 +93,11 @@ def test_after_an_unclean_election_a_job_ends_with_what_it_has_lost(cluster: Emb
         job.wait_progress("on one copy of its checkpoint log")
         completed = job.last_completed()[1]
         ahead.kill()
-        with closing(KafkaTransport(cluster.bootstrap)) as other, pytest.raises(BrokerUnreachable) as told:
-            other.offsets([Partition(topic, 0)], 8.0)
         behind.start()
         ended = _how_it_ended(job)
         assert "has lost its end" in ended, ended
         assert "--from-checkpoint" in ended and completed > 0
         ahead.start()
-    assert f"partition 0 of topic {topic} has no leader, since" in str(told.value)
 
 
 def _create_with_copies_on(cluster: EmbeddedCluster, topic: str, brokers: list[int]) -> None:
