@@ -153,6 +153,20 @@ def test_the_same_code_is_found_in_a_zip_as_spark_workers_have_it(built: Built, 
     assert [path for path in said if not path.startswith(str(zipped))] == []
 
 
+@pytest.mark.kafka
+@pytest.mark.spark
+def test_the_demo_runs_from_the_wheel_in_an_empty_environment(built: Built, tmp_path: Path) -> None:
+    """Its dependencies, and nothing else, come with it from the package index."""
+    run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
+    python, penstock = (tmp_path / "env" / "bin" / name for name in ("python", "penstock"))
+    pip = (python, "-m", "pip", "--disable-pip-version-check", "--no-input")
+    run(*pip, "install", "--quiet", f"{built.wheel}[demo]", cwd=tmp_path)
+    run(*pip, "check", cwd=tmp_path)
+    version = f"penstock {PYPROJECT['project']['version']}"
+    assert run(python, "-m", "penstock", "--version", cwd=tmp_path).strip() == version
+    assert "equal to the last digit" in run(penstock, "demo", "--no-faults", cwd=tmp_path)
+
+
 def test_the_version_is_the_same_everywhere() -> None:
     import penstock
     from penstock.schemas.versions import RELEASE
