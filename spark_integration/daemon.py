@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import io
 import sys
 import zipimport
+from typing import TextIO
 
 import pyspark.worker  # noqa: F401  # what every worker runs
 from pyspark.daemon import manager
@@ -40,7 +42,15 @@ def import_for_some() -> None:
             importlib.import_module(module)
 
 
+def write_whole_lines(*streams: TextIO) -> None:
+    """Write each line at once: Spark turns buffers off, and the lines of workers that print together would mix."""
+    for stream in streams:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
+
+
 if __name__ == "__main__":
+    write_whole_lines(sys.stdout, sys.stderr)
     import_for_some()
     codec.prepare()
     forget_archives()
