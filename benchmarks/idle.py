@@ -17,8 +17,8 @@ from .job import Counter, running
 
 JOBS: tuple[tuple[int, float | None], ...] = ((1, 1.0), (16, 1.0), (16, None))
 """Subtasks, and seconds from one checkpoint to the next: the default, or none."""
-SETTLE_S = 5.0
-"""For how long a new job is left alone."""
+SETTLE_S = 13.0
+"""For how long a new job is left alone: until its subtasks are quiet."""
 GOAL = Goal("a few per cent of a core (<= 5 %)", at_most=5.0)
 
 
