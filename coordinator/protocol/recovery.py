@@ -128,7 +128,7 @@ def _check_unfinished(job: JobState, begin: Begin) -> None:
     if begin.restore is Restore.LATEST and finished is not None and finished.outcome is JobOutcome.FINISHED and last:
         raise JobHasFinished(
             f"job {job.settings.name} has finished: checkpoint {last.id} contains the end of every subtask. Start it"
-            " anew with --fresh",
+            " anew with --fresh, or in a program with options=CoordinatorOptions(restore=Restore.FRESH)",
             cause=finished.cause,
         )
 
