@@ -26,6 +26,7 @@ SIMULATED = (
     "coordinator/epoch_filter.py",
     "coordinator/host.py",
     "coordinator/truncation.py",
+    "coordinator/user_gateway.py",
     "recorded/copying.py",
     "transport/state_storage.py",
 )
