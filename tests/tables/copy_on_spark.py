@@ -29,6 +29,7 @@ from tests.tables.troubled import TroubledTable
 
 JOB, FOLDER, KIND = "COPY_JOB", "COPY_FOLDER", "COPY_KIND"
 """Environment variables: the job's name, its folder, the kind of its table."""
+IN_STATE = "files go into the coordinator's state"
 ROWS = 10
 """In a split."""
 PARALLELISM = 2
@@ -61,6 +62,12 @@ class Steps:
             assert time.monotonic() < deadline, f"nobody has let {step!r} go on within {PATIENCE_S:g} s"
             time.sleep(0.01)
 
+    def _is_armed(self, step: str) -> bool:
+        try:
+            return bool(json.loads((self.folder / "armed").read_text())[1] == step)
+        except FileNotFoundError:
+            return False
+
     def end(self) -> int | None:
         """How many splits there are, once that is known."""
         try:
@@ -72,7 +79,9 @@ class Steps:
         write(self.folder / f"{context.operator}-{context.subtask}.pid", str(os.getpid()))
 
     def around(self, append: Callable[[], None], checkpoint_id: int) -> None:
-        """Make a commit."""
+        """Make a commit; while files are to be seen in the coordinator's state, it takes until then."""
+        while self._is_armed(IN_STATE):
+            time.sleep(0.01)
         self.at("before the atomic step of a commit")
         append()
         self.at("after the atomic step of a commit")
@@ -149,7 +158,7 @@ class Commits(TableCommitter):
 
     def checkpoint_coordinator(self, checkpoint_id: int, result: penstock.CheckpointResult) -> None:
         if self._waiting:
-            self._steps.at("files go into the coordinator's state")
+            self._steps.at(IN_STATE)
         super().checkpoint_coordinator(checkpoint_id, result)
 
     def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
@@ -207,7 +216,7 @@ def job() -> penstock.Job:
     )
     steps, table = Steps(folder), Place(kind, folder).table()
     source = Splits(functools.partial(listing, steps))
-    reading = source.read_by(functools.partial(ReadRows, steps))
+    reading = source.read_by(functools.partial(ReadRows, steps), prefetch=4)
     reading["coordinator"] = functools.partial(HandsOut, steps, source)
     reading["subtask"] = functools.partial(Reads, steps, *reading["subtask"].args)
     reader = copying.operator("read", **reading, parallelism=PARALLELISM)

@@ -22,7 +22,7 @@ import pytest
 from penstock.broker import EmbeddedBroker
 from tests.rounds import rounds
 
-from .copy_on_spark import FOLDER, JOB, KIND, ROWS, write
+from .copy_on_spark import FOLDER, IN_STATE, JOB, KIND, ROWS, write
 from .jobs import Place
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.soak]
@@ -42,14 +42,14 @@ STEPS = {
     "a split has been read": ("read", "coordinator"),
     "a file has been closed": ("out", "worker"),
     "a subtask's files are in its snapshot": ("out", "coordinator"),
-    "files go into the coordinator's state": ("out", "worker"),
+    IN_STATE: ("out", "worker"),
     "a checkpoint has completed": ("out", "coordinator"),
     "before the atomic step of a commit": ("out", "worker"),
     "after the atomic step of a commit": ("out", "coordinator and driver"),
     "a commit has returned": ("out", "coordinator"),
 }
 """Each with its operator, and who is killed there in the first rounds; the later ones take the other victims."""
-MORE_SPLITS = 400
+MORE_SPLITS = 250
 """Between the last row in the table and the end: more than are listed ahead and open."""
 
 
