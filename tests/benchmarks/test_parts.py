@@ -14,7 +14,7 @@ import benchmarks.__main__
 from benchmarks.figures import Figure
 from benchmarks.parts import PARTS, Part, PartFailed, Wish, figures_of
 
-SPARK = {"recovery-on-spark", "streaming", "kafka-source"}
+SPARK = {"recovery-on-spark", "streaming", "kafka-source", "tables"}
 
 
 @pytest.mark.parametrize(
