@@ -51,6 +51,10 @@ def batch(number: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
 
 
+def numbered(record: bytes) -> pa.RecordBatch:
+    return batch(int(record))
+
+
 class Began(OperatorCoordinator):
     """Learns when the first batch was emitted. All processes share the machine's clock."""
 
@@ -75,7 +79,7 @@ class Numbers(Subtask):
             self.context.send_event_to_coordinator(time.monotonic())
         if self.next >= self.batches:
             return Finished()
-        self.context.emit(self.next)
+        self.context.emit(b"%d" % self.next)
         self.next += self.context.parallelism
         return Progress()
 
@@ -90,9 +94,9 @@ def _job(name: str, table: Path, batches: int, parallelism: int, began: Began | 
     job = Job(name, checkpoint=CheckpointSettings(interval=INTERVAL_S, timeout=DEADLINE_S))
     numbers = job.operator(
         "numbers", subtask=partial(Numbers, batches), coordinator=None if began is None else lambda: began,
-        parallelism=parallelism, codec="json",
+        parallelism=parallelism, codec="json", state_codec="json",
     )  # fmt: skip
-    sink = Delta(table, SCHEMA).sink(batch)
+    sink = Delta(table, SCHEMA).sink(numbered)
     if began is None:
         sink["coordinator"] = None
     job.operator("out", **sink, parallelism=parallelism, inputs=[numbers.rebalance()])
