@@ -27,7 +27,9 @@ FAILURES_MIN = 1_000
 """Least number of failures of one task that Spark must tolerate: the restart budget is the coordinator's, and a killed
 executor counts against each of its tasks."""
 FAILURES_ADVISED = 1_000_000
-EXECUTORS_TIMEOUT_S = 30.0
+EXECUTORS_TIMEOUT_S = 120.0
+"""YARN and Kubernetes start executors on demand: containers, an archive to unpack, a queue."""
+_SAY_AFTER_S = 15.0
 _LOOK_AGAIN_S = 0.1
 _IMPORT_TIMEOUT_S = 60.0
 
@@ -185,13 +187,18 @@ def announced_slots(facts: SessionFacts) -> tuple[int | None, str]:
 
 def _registered_slots(facts: SessionFacts, needed: int, timeout_s: float) -> tuple[int, str]:
     """What has registered, as soon as it is enough."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline, say_at = began + timeout_s, began + _SAY_AFTER_S
     while True:
         cores = facts.executor_cores()
         available = sum(facts.slots(count) for count in cores)
         if available >= needed or time.monotonic() >= deadline:
             where = f"master {facts.master}, {len(cores)} executors with {sum(cores)} cores after {timeout_s:g} s"
             return available, where
+        if time.monotonic() >= say_at:
+            say_at = deadline
+            _log.warning("waiting, %g s at most, for executors on %s: there are %d task slots, and %d are needed",
+                         timeout_s, facts.master, available, needed)  # fmt: skip
         time.sleep(_LOOK_AGAIN_S)
 
 

@@ -6,6 +6,7 @@ An archive itself is made, shipped and run in tests/spark_integration/test_spark
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -129,3 +130,22 @@ def test_a_module_that_lacks_what_it_imports_is_refused_with_its_name(launcher: 
     (launcher.parent.parent / "lib" / "mine.py").write_text("import not_to_be_had\n")
     with pytest.raises(UsageError, match=r"module mine cannot be imported .*not_to_be_had.*requirements"):
         packed_environment._check_module(launcher.parent.parent, "mine", [])
+
+
+@pytest.mark.parametrize(
+    ("begins", "master", "mode", "subtasks", "added"),
+    [
+        ("spark-submit --master spark://", "spark://master:7077", DeployMode.CLIENT, 4, []),
+        ("spark-submit --master yarn", "yarn", DeployMode.CLUSTER, 8, ["--py-files", "job.py"]),
+    ],
+    ids=["standalone", "yarn"],
+)
+def test_the_page_on_deployment_has_the_line_that_is_printed(
+    begins: str, master: str, mode: DeployMode, subtasks: int, added: list[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text(encoding="utf-8")
+    (found,) = re.findall(rf"^{re.escape(begins)}(?:.*\\\n)+.*$", page, re.MULTILINE)
+    there = shlex.split(found.replace("\\\n", " ").replace('"$(command -v python3)"', sys.executable))
+    assert set(added) <= set(there)
+    line = submit_line(Path("penstock.tar.gz"), "main.py", master, mode, subtasks)
+    assert sorted([*line, *added, "broker:9092"]) == sorted(there)
