@@ -56,7 +56,7 @@ lint: $(DEV) ## ruff and mypy
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-docs: $(DEV) ## build the website from docs/ into build/website; a warning is an error
+docs: java $(DEV) ## build the website from docs/ into build/website; a warning is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict --config-file website/mkdocs.yml
 	@echo "build/website/index.html"
 
