@@ -386,7 +386,7 @@ def take(browser: Browser, tmp_path: Path, name: str, *, dark: bool = False) -> 
     finally:
         browser.call("Emulation.setEmulatedMedia", features=[])
     with Image.open(path) as taken:
-        taken.convert("RGB").quantize(192, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
+        taken.convert("RGB").quantize(192, Image.Quantize.MAXCOVERAGE, kmeans=3).save(path, optimize=True)
     assert 10_000 < path.stat().st_size < PICTURE_BYTES_MAX
 
 
