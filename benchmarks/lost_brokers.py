@@ -131,6 +131,7 @@ class Watched:
             f"lost-{uuid.uuid4().hex[:8]}",
             checkpoint=penstock.CheckpointSettings(interval=CHECKPOINT_S),
             replication_factor=replication_factor,
+            heartbeat_timeout=60.0,  # one client may find a new leader long before another
         )
         job.operator(
             "list", subtask=lambda: Lister(self.seen), coordinator=lambda: Sender(self.seen), parallelism=SUBTASKS,

@@ -18,8 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 from benchmarks.lost_brokers import FAULTS, Watched, wait_for, watched
 from penstock.broker import EmbeddedCluster
 from penstock.cli.doctor import job_topics
-from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, JobRefused
-from penstock.schemas.status import Ending
+from penstock.schemas.errors import BrokerUnreachable, ConfigurationError
 from penstock.transport import Partition
 from penstock.transport.durability import risks
 from penstock.transport.kafka import KafkaTransport
@@ -81,25 +80,6 @@ def test_a_partition_that_nobody_leads_is_named(cluster: EmbeddedCluster) -> Non
         cluster[0].start()
 
 
-def test_after_an_unclean_election_a_job_ends_with_what_it_has_lost(cluster: EmbeddedCluster) -> None:
-    job = Watched(cluster, {})
-    topic, followers = job.topics.checkpoints, [1, 2]
-    _create_with_copies_on(cluster, topic, followers)
-    with closing(job.transport), job.local:
-        job.wait_progress("at first")
-        ahead = job.leader(topic)
-        behind = next(cluster[n - 1] for n in followers if cluster[n - 1] is not ahead)
-        behind.kill()
-        job.wait_progress("on one copy of its checkpoint log")
-        completed = job.last_completed()[1]
-        ahead.kill()
-        behind.start()
-        ended = _how_it_ended(job)
-        assert "has lost its end" in ended, ended
-        assert "--from-checkpoint" in ended and completed > 0
-        ahead.start()
-
-
 def _create_with_copies_on(cluster: EmbeddedCluster, topic: str, brokers: list[int]) -> None:
     """A checkpoint log that may lose what it has taken, as a careless cluster's defaults make one."""
     settings = {
@@ -110,16 +90,3 @@ def _create_with_copies_on(cluster: EmbeddedCluster, topic: str, brokers: list[i
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     for created in admin.create_topics([wanted]).values():
         created.result(60)
-
-
-def _how_it_ended(job: Watched) -> str:
-    """Why its coordinator has given up, or the job has failed."""
-    service = job.local.service
-    assert service is not None
-    wait_for(service.done, "the coordinator has ended")
-    try:
-        outcome = service.wait(0)
-    except JobRefused as refused:
-        return str(refused)
-    assert outcome is not None and outcome.ending is Ending.FAILED, outcome
-    return outcome.cause
