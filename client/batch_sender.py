@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..schemas.acks import FeedPart
 from ..schemas.codec import encode
-from ..schemas.errors import AppendFailed, EventTooLarge, JobError
-from ..schemas.frames import Packed
+from ..schemas.errors import AppendFailed, ConfigurationError, EventTooLarge, JobError
+from ..schemas.frames import Packed, pack, split, unpack
 from ..schemas.status import ENDED, CommandReply, JobStatus
 from ..transport.incarnation import incarnation
 from ..transport.ports import Partition, Transport, Writer
@@ -19,6 +19,8 @@ from .status_log import StatusLog
 
 ANSWER_S = 10.0
 """Seconds without an answer before a batch is written again; twice as many after each time."""
+QUERY_CHARS_MAX = 64
+"""Characters of a query's id; Spark's have 36."""
 _POLL_S = 0.5
 _RECORD_HEADROOM_BYTES = 4 * 1024
 """For what a part holds besides its events."""
@@ -26,14 +28,22 @@ _RECORD_HEADROOM_BYTES = 4 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """What one micro-batch sends to one operator's coordinator."""
+    """What one micro-batch sends to one operator's coordinator. ConfigurationError for what no coordinator reads."""
 
     operator: str
     query: str
     """Spark's id of the query: the same after a restart from its ``checkpointLocation``."""
     batch_id: int
     frames: Sequence[Packed]
-    """Its events in their order; each frame fits a record."""
+    """Its events in their order, at least one frame."""
+
+    def __post_init__(self) -> None:
+        if not self.frames:
+            raise ConfigurationError(f"{self} has no events, and so no effect: do not send it")
+        if self.batch_id < 0 or not 0 < len(self.query) <= QUERY_CHARS_MAX:
+            raise ConfigurationError(
+                f"{self}: ids of batches are 0 and more, and a query's id has 1 to {QUERY_CHARS_MAX} characters"
+            )
 
     @property
     def size(self) -> int:
@@ -51,21 +61,33 @@ def send_batch(client: JobClient, transport: Transport, batch: QueryBatch, timeo
     has ended, if the coordinator refuses the batch, or if no answer comes within ``timeout_s``. Then send the same
     batch again: it never has its effect twice.
     """
+    frames = [fitting for frame in batch.frames for fitting in _fitting(batch, frame, transport)]
+    batch = replace(batch, frames=frames)
     client.require()
     if (ended := client.ended()) is not None:
         raise _ended(batch, client, ended)
-    largest = max(len(frame.lengths) + len(frame.payload) for frame in batch.frames)
-    if largest > transport.max_record_bytes - _RECORD_HEADROOM_BYTES:
-        raise EventTooLarge(
-            f"{batch} has an event of about {largest} bytes, and the broker takes records of at most"
-            f" {transport.max_record_bytes}: send a reference to the data instead"
-        )
     writer = transport.writer()
     try:
         with StatusLog(transport, client.topics) as log:
             return _Sender(client, writer, log, incarnation(transport, client.topics), batch).send(timeout_s)
     finally:
         writer.close(0.0)
+
+
+def _fitting(batch: QueryBatch, frame: Packed, transport: Transport) -> list[Packed]:
+    """The frame's events in frames that fit a record."""
+    room = transport.max_record_bytes - _RECORD_HEADROOM_BYTES
+    if len(frame.lengths) + len(frame.payload) <= room:
+        return [frame]
+    runs = split(unpack(*frame), events_max=max(1, room // 8), bytes_max=room // 2)
+    packed = [pack(run) for run in runs]
+    largest = max(len(each.lengths) + len(each.payload) for each in packed)
+    if largest > room:
+        raise EventTooLarge(
+            f"{batch} has an event of {largest} bytes, and the broker takes records of at most"
+            f" {transport.max_record_bytes}: send a reference to the data instead"
+        )
+    return packed
 
 
 class _Sender:
@@ -91,9 +113,9 @@ class _Sender:
                 return reply
             patience *= 2
         raise JobError(
-            f"job {self._job} did not answer {self._batch} within {timeout_s:g} s: does its coordinator run, and do its"
-            f" checkpoints complete? (penstock status {self._job}) Start the query again: the batch is sent once more,"
-            " and has its effect once"
+            f"job {self._job} did not answer {self._batch} within {timeout_s:g} s: does its coordinator run, do its"
+            f" checkpoints complete, do other queries fill its room? (penstock status {self._job}) Start the query"
+            " again: the batch is sent once more, and has its effect once"
         )
 
     @property

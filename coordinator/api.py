@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..schemas.errors import ConfigurationError
+from ..schemas.errors import BatchRefused, ConfigurationError
 from .futures import EventFuture
 
 
@@ -229,7 +229,8 @@ class OperatorCoordinator:
 
         ``query`` is Spark's id of the query, ``batch_id`` its id of the batch. Each batch is handled once, and those of
         one query in order: Spark commits a batch only when a completed checkpoint has its effect, and the effect of
-        one that a rollback undoes is asked for again. Raising refuses the batch and fails the query, and nothing else:
-        so look at the events first, and change the coordinator afterwards. The default refuses.
+        one that a rollback undoes is asked for again. Raise BatchRefused, before anything has changed, to refuse a
+        batch: its query fails, and nothing else. Anything else that is raised refuses it too, and rolls the coordinator
+        back. The default refuses.
         """
-        raise NotImplementedError(f"{type(self).__name__} does not implement handle_batch")
+        raise BatchRefused(f"{type(self).__name__} does not implement handle_batch")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..schemas.errors import (
+    BatchRefused,
     ConfigurationError,
     CoordinatorClosed,
     EventTooLarge,
@@ -169,7 +170,7 @@ class OperatorHost:
             case effects.CallRequest():
                 self.mailbox.post(self._answer(call))
             case effects.CallBatch():
-                self.mailbox.post(self._handle_batch(call))
+                self._handle_batch(call)
 
     def _start(self) -> None:
         """Once; again, behind the reset, where it raised or was not reached."""
@@ -192,17 +193,19 @@ class OperatorHost:
             return inputs.RequestAnswered(call.offset, False, told(error), b"")
         return inputs.RequestAnswered(call.offset, True, "answered", answer)
 
-    def _handle_batch(self, call: effects.CallBatch) -> inputs.BatchHandled:
-        """As with a request, what user code raises refuses the batch; the job goes on."""
+    def _handle_batch(self, call: effects.CallBatch) -> None:
+        """What is refused before anything has changed concerns its sender alone. Anything else goes through."""
         error, decode = "", self.spec.codec.decode
         try:
             events = [decode(event) for frame in call.frames for event in unpack(*frame)]
-            self.coordinator.handle_batch(call.query, call.batch, events)
-        except KeyboardInterrupt:
-            raise
-        except BaseException as raised:
-            error = told(raised) or type(raised).__name__
-        return inputs.BatchHandled(self.epoch, call.operator, call.query, error)
+        except Exception as unreadable:
+            error = told(unreadable)
+        else:
+            try:
+                self.coordinator.handle_batch(call.query, call.batch, events)
+            except BatchRefused as refused:
+                error = told(refused)
+        self.mailbox.post(inputs.BatchHandled(self.epoch, call.operator, call.query, error))
 
     def _state(self, call: effects.CallReset) -> Any:
         if call.state is None:

@@ -83,7 +83,7 @@ class UserGateway:
             or load.unsent + size > self._unsent_max
             or load.held + size > self._held_max
         ):
-            self._refuse_batch(max(batch, key=len), len(sizes), size)
+            self._refuse_batch(max(batch, key=len, default=b""), len(sizes), size)
         return EventFuture(ledger, self._mailbox.send_all(ledger, batch, size) - 1)
 
     def _refuse_batch(self, largest: bytes, count: int, size: int) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .recorded.subtask_replay import Emitted, Replayed, replay
     from .rules.rules import Rules
     from .rules.subtask import RuleSubtask
-    from .schemas.errors import Backpressure, EventNotHandled, EventTooLarge, PenstockError
+    from .schemas.errors import Backpressure, BatchRefused, EventNotHandled, EventTooLarge, PenstockError
     from .schemas.events import FailoverPolicy
     from .schemas.settings import CheckpointSettings, RestartStrategy, Restore
     from .schemas.status import JobStatus
@@ -53,6 +53,7 @@ _HOME = {
     "RuleSubtask": "rules.subtask",
     "Rules": "rules.rules",
     "Backpressure": "schemas.errors",
+    "BatchRefused": "schemas.errors",
     "EventNotHandled": "schemas.errors",
     "EventTooLarge": "schemas.errors",
     "PenstockError": "schemas.errors",
@@ -90,6 +91,7 @@ _MODULES = {
 __all__ = [
     "AvroCodec",
     "Backpressure",
+    "BatchRefused",
     "BytesCodec",
     "CheckpointResult",
     "CheckpointSettings",

@@ -155,6 +155,10 @@ class Backpressure(PenstockError):
     """A bound on unsent or unhandled events is reached; ``context.on_writable`` says when to go on."""
 
 
+class BatchRefused(PenstockError):
+    """Raise it in ``handle_batch``, before anything has changed: the batch is refused, and nothing else happens."""
+
+
 class EventNotHandled(PenstockError):
     """Why an event will not be handled; raised by its future."""
 

@@ -20,7 +20,7 @@ from ..coordinator.options import CoordinatorOptions
 from ..coordinator.preflight import check_may_start, require_history
 from ..coordinator.service import CoordinatorService
 from ..job import Job
-from ..schemas.errors import JobFailed
+from ..schemas.errors import ConfigurationError, JobFailed
 from ..schemas.frames import pack, split
 from ..schemas.ids import SubtaskId
 from ..schemas.status import End, JobStatus
@@ -194,6 +194,9 @@ class LocalJob:
 
         -1: it had it before. Raises JobError where the coordinator refuses the batch, or does not answer in time.
         """
+        if operator not in self.job.operators:
+            known = ", ".join(self.job.operators)
+            raise ConfigurationError(f"job {self.job.name} has no operator {operator!r}; it has: {known}")
         codec = self.job.operators[operator].codec
         frames = [pack(run) for run in split([codec.encode(event) for event in events])]
         batch = QueryBatch(operator, query, batch_id, frames)

@@ -40,7 +40,7 @@ _PAUSED = sys.maxsize
 """The next offset of a paused partition: no record has it."""
 
 OPENING_KEY = b"\0penstock-open"
-"""Key of the tombstone that opens a transaction before there is anything to commit. Readers drop it."""
+"""Key of the tombstone that opens a transaction before there is anything to commit. :func:`read_committed` drops it."""
 
 _NO_INDEX = -1
 """In place of a partition's, where something is said of its topic."""
@@ -168,10 +168,7 @@ class KafkaReader:
             if offset is None or offset < following[partition]:
                 continue  # fetched before a seek or a pause
             following[partition] = offset + 1
-            key, value = message.key(), message.value()
-            if key == OPENING_KEY and value is None:
-                continue
-            records.append(LogRecord(partition, offset, message.timestamp()[1], key, value))
+            records.append(LogRecord(partition, offset, message.timestamp()[1], message.key(), message.value()))
         return records
 
     def _note(self, message: Message, error: KafkaError) -> None:
@@ -335,7 +332,11 @@ def read_committed(
                 waits, end = True, _end_of_records(config, partition, reader.ends[partition], end, deadline)
     finally:
         reader.close()
-    return [record for record in records if record.offset < end]
+    return [record for record in records if record.offset < end and not _opens(record)]
+
+
+def _opens(record: LogRecord) -> bool:
+    return record.key == OPENING_KEY and record.value is None
 
 
 def _end_of_records(config: KafkaConfig, partition: Partition, begin: int, end: int, deadline: float) -> int:
@@ -348,7 +349,8 @@ def _end_of_records(config: KafkaConfig, partition: Partition, begin: int, end: 
     behind = begin
     try:
         while reader.ends.get(partition, -1) < end and behind < end and (left := deadline - time.monotonic()) > 0:
-            behind = max([behind, *(record.offset + 1 for record in reader.poll(left, 10_000))])
+            found = reader.poll(left, 10_000)
+            behind = max([behind, *(record.offset + 1 for record in found if not _opens(record))])
     finally:
         reader.close()
     return min(behind, end) if reader.ends.get(partition, -1) >= end else end

@@ -165,7 +165,9 @@ def cut(job: JobState, done: FutureCompleted) -> None:
 def _keep_state(job: JobState, pending: Pending, done: FutureCompleted) -> None:
     state = done.state
     inline = sum(h.size for h in pending.states.values() if h is not None and h.inline is not None)
-    room = min(job.settings.checkpoint.inline_state_max, job.limits.states_bytes - inline)  # they share one record
+    room = min(
+        job.settings.checkpoint.inline_state_max, job.limits.states_bytes - inline - feeds.size(job.current.feeds)
+    )  # they share one record
     if state is None or len(state) <= room:
         pending.states[done.operator] = None if state is None else StateHandle(len(state), inline=state)
         return
@@ -422,9 +424,9 @@ def forget(job: JobState, pending: Pending, reason: str) -> None:
     job.statistics.aborted += 1
     _over(job, pending, reason)
     wanted = job.current.feeds.waiting or any(slot.attempt and slot.attempt.finished for slot in job.live())
-    if job.schedule.trigger_at is None and wanted:
-        # Without an interval nobody else asks for the checkpoint that contains an end, or the effect of a batch.
-        job.schedule.trigger_at = job.now + job.settings.heartbeat_interval
+    soon, due = job.now + job.settings.heartbeat_interval, job.schedule.trigger_at
+    if wanted and (due is None or due > soon):  # it contains an end, or the effect of a batch: somebody waits for it
+        job.schedule.trigger_at = soon
     handles = [*pending.states.values(), *(snapshot.state for snapshot in pending.acks.values())]
     locations = {handle.location for handle in handles if handle is not None and handle.location is not None}
     if unnamed := sorted(

@@ -162,6 +162,7 @@ def _dispatch(job: JobState, input: Input) -> None:
             sending.send(job, input.stream, input.events)
         case CoordinatorRaised():
             if job.epoch is not None and input.epoch == job.epoch.number:
+                feeds.raised(job, input)
                 cause = f"coordinator of {input.operator} raised in {input.callback}: {input.error}"
                 if input.final:
                     job.due_end = job.due_end or (Ending.FAILED, cause)

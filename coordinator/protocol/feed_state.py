@@ -17,6 +17,8 @@ class FeedParts:
     parts: int
     size: int
     """Bytes of all its parts, as the sender said; ``read`` never has more."""
+    read_at: float
+    """Monotonic seconds, when its newest part was read."""
     read: list[tuple[int, bytes, bytes]] = field(default_factory=list)
     """Count, lengths and payload of each part so far. Empty while the coordinator is being called with it."""
 

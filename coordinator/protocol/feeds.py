@@ -7,7 +7,7 @@ has the effect, so Spark commits no batch that a rollback can undo.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from ...checkpoint_log.history import Checkpoint
 from ...schemas.acks import FeedPart
@@ -15,13 +15,19 @@ from ...schemas.checkpoints import FeedPosition
 from ...schemas.status import CommandReply
 from .effects import CallBatch, Reply
 from .feed_state import FeedKey, FeedParts, Feeds
-from .inputs import BatchHandled
-from .state import Dropped, JobState
+from .inputs import BatchHandled, CoordinatorRaised
+from .state import Dropped, JobState, SlotPhase
 
 FEEDS_MAX = 1_000
 """Positions that a job keeps: a query keeps its id for ever, so they are never forgotten."""
+POSITION_BYTES = 16
+"""What a position takes in a checkpoint's record beside the name of its query."""
+IDLE_S = 30.0
+"""A batch whose next part has not come for so long gives its room to others."""
 PART_BYTES = 100
 """What a part takes in memory beside its lengths and payload."""
+CALLBACK = "handle_batch"
+"""As the host calls it in CoordinatorRaised."""
 NAME_CHARS_MAX = 64
 """Characters of the names that a part carries: so all positions fit the record of a checkpoint. Spark's ids have 36."""
 
@@ -45,7 +51,7 @@ def read(job: JobState, part: FeedPart) -> None:
     if part.history != job.topic_ids.get(job.settings.topics.checkpoints):
         return job.drop(Dropped.FEED_OF_ANOTHER_INCARNATION)
     names_too_long = max(len(part.operator), len(part.query), len(part.sender)) > NAME_CHARS_MAX
-    if names_too_long or min(part.batch, part.size, part.parts - 1) < 0:
+    if names_too_long or min(part.batch, part.size) < 0 or not 0 <= part.part < part.parts:
         return job.drop(Dropped.UNREADABLE)
     feeds, key = job.current.feeds, (part.operator, part.query)
     if part.part == 0:
@@ -57,21 +63,24 @@ def read(job: JobState, part: FeedPart) -> None:
 
 
 def _begin(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
+    durable = feeds.durable.get(key, -1)
+    if part.batch == durable:
+        return _answer(job, part.sender, True, _had_effect(part.batch))
+    if part.batch < durable:
+        return _answer(job, part.sender, False, _set_back(part.batch, durable))
+    if part.batch <= feeds.positions.get(key, -1):  # mutant: a-batch-twice
+        feeds.waiting[key] = part.batch, part.sender
+        job.schedule.trigger_at = job.now
+        return None
     if (refused := _refusal(job, feeds, key, part)) is not None:
         return _answer(job, part.sender, False, refused)
-    if part.batch <= feeds.positions.get(key, -1):  # mutant: a-batch-twice
-        if part.batch <= feeds.durable.get(key, -1):
-            return _answer(job, part.sender, True, _had_effect(part.batch))
-        feeds.waiting[key] = part.batch, part.sender
-        return None
     if feeds.calling == key:
         return job.drop(Dropped.FEED_OUT_OF_ORDER)
     if (before := feeds.parts.pop(key, None)) is not None and before.sender != part.sender:
         _answer(job, before.sender, False, f"another process writes batch {part.batch} of the same query")
-    reserved = sum(_taken(each) for (operator, _), each in feeds.parts.items() if operator == part.operator)
-    if reserved + _taken(part) > _room(job, part.operator):
+    if not _has_room(job, feeds, part):
         return job.drop(Dropped.FEED_WITHOUT_ROOM)
-    feeds.parts[key] = FeedParts(part.sender, part.batch, part.parts, part.size)
+    feeds.parts[key] = FeedParts(part.sender, part.batch, part.parts, part.size, job.now)
     return _add(job, feeds, key, part)
 
 
@@ -89,8 +98,12 @@ def _refusal(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> str |
             f"the batch has {_taken(part)} bytes, and operator {part.operator} takes {room} (max_held_bytes): bound the"
             " source's batches (maxOffsetsPerTrigger, maxFilesPerTrigger), or raise it"
         )
-    if key not in feeds.positions and len(feeds.positions) >= FEEDS_MAX:
-        return f"the job has been fed by {FEEDS_MAX} queries, and keeps no more positions"
+    keys = feeds.positions.keys() | feeds.parts.keys()
+    if key not in keys and (len(keys) >= FEEDS_MAX or _size({*keys, key}) > job.limits.feeds_bytes):
+        return (
+            f"the job has been fed by {len(keys)} queries, and its checkpoints hold no more of their positions: feed"
+            " another job, or start this one with --fresh"
+        )
     return None
 
 
@@ -102,8 +115,28 @@ def _room(job: JobState, operator: str) -> int:
     return job.settings.operator(operator).max_held_bytes
 
 
+def _has_room(job: JobState, feeds: Feeds, part: FeedPart) -> bool:
+    """Whether the operator has room for a batch; one whose sender has died gives up its own."""
+    room, others = _room(job, part.operator), [key for key in feeds.parts if key[0] == part.operator]
+    for key in others:
+        other = feeds.parts[key]
+        if len(other.read) < other.parts and feeds.calling != key and job.now - other.read_at > IDLE_S:
+            del feeds.parts[key]
+    return sum(_taken(feeds.parts[key]) for key in others if key in feeds.parts) + _taken(part) <= room
+
+
+def size(feeds: Feeds) -> int:
+    """Return how many bytes the positions take at most in the record of a checkpoint."""
+    return _size(feeds.positions.keys())
+
+
+def _size(keys: Collection[FeedKey]) -> int:
+    return sum(POSITION_BYTES + len(query.encode()) for _, query in keys)
+
+
 def _add(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
     assembled = feeds.parts[key]
+    assembled.read_at = job.now
     assembled.read.append((part.count, part.lengths, part.payload))
     if sum(len(lengths) + len(payload) for _, lengths, payload in assembled.read) > assembled.size:
         del feeds.parts[key]
@@ -116,9 +149,10 @@ def hand_over(job: JobState) -> bool:
     if feeds.calling is not None:
         return False
     uncut = {operator for pending in job.current.pending.values() for operator in pending.uncut}
+    absent = {slot.subtask.operator for slot in job.current.slots.values() if slot.phase is SlotPhase.ABSENT}
     for (operator, query), assembled in feeds.parts.items():
         owes_future = operator in uncut  # mutant: batch-within-a-call
-        if len(assembled.read) == assembled.parts and not owes_future:
+        if len(assembled.read) == assembled.parts and not owes_future and operator not in absent:
             feeds.calling = operator, query
             frames, assembled.read = assembled.read, []
             job.current.event_at = job.now
@@ -143,14 +177,31 @@ def handled(job: JobState, done: BatchHandled) -> None:
     return None
 
 
+def raised(job: JobState, raised: CoordinatorRaised) -> None:
+    """Refuse the batch that a coordinator has raised with; the epoch ends, and what it changed with it."""
+    feeds = job.current.feeds
+    if feeds.calling is not None and (feeds.calling[0], raised.callback) == (raised.operator, CALLBACK):
+        assembled = feeds.parts.pop(feeds.calling)
+        feeds.calling = None
+        _answer(job, assembled.sender, False, f"{raised.error}; the coordinator goes back to its last checkpoint")
+
+
 def completed(job: JobState, n: int, contained: Mapping[FeedKey, int]) -> None:
     """Checkpoint ``n`` is complete, and has the effect of every batch up to these positions."""
     feeds = job.current.feeds
-    feeds.durable = dict(contained)
+    for key, batch in contained.items():  # an older savepoint may complete behind a newer checkpoint
+        feeds.durable[key] = max(batch, feeds.durable.get(key, -1))
     for key, (batch, sender) in list(feeds.waiting.items()):
         if batch <= contained.get(key, -1):  # mutant: answered-ahead-of-its-checkpoint
             del feeds.waiting[key]
             _answer(job, sender, True, f"{_had_effect(batch)}, in checkpoint {n}", n)
+
+
+def _set_back(batch: int, durable: int) -> str:
+    return (
+        f"batches up to {durable} of this query have had their effect, and its checkpointLocation has gone back to"
+        f" batch {batch}: give the query the newest copy of it, or an empty one, which makes it another query"
+    )
 
 
 def _had_effect(batch: int) -> str:

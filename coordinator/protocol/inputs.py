@@ -184,7 +184,7 @@ class BatchHandled:
     operator: str
     query: str
     error: str
-    """What it raised, refusing the batch; empty where it returned."""
+    """Why it refuses the batch; empty where the batch has its effect. What it raised is CoordinatorRaised."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,8 @@ class RecordLimits:
     """Of one part of a checkpoint; a single state or inbox frame above it is a part of its own."""
     states_bytes: int = RECORD_BYTES_MAX // 2
     """Of all coordinators' inline states together: they share one record."""
+    feeds_bytes: int = RECORD_BYTES_MAX // 8
+    """Of the positions of all feeds, in the same record."""
 
 
 def record_limits(settings: JobSettings, record_bytes_max: int) -> RecordLimits:
@@ -39,4 +41,5 @@ def record_limits(settings: JobSettings, record_bytes_max: int) -> RecordLimits:
         merged_bytes=min(FRAME_BYTES_MAX, half),
         part_bytes=min(_PART_BYTES_MAX, half),
         states_bytes=max(0, record_bytes_max - RECORD_HEADROOM - _OPERATOR_BYTES * len(settings.operators)),
+        feeds_bytes=record_bytes_max // 8,
     )

@@ -13,7 +13,7 @@ import penstock
 from penstock.client import batch_sender
 from penstock.client.batch_sender import QueryBatch, send_batch
 from penstock.schemas.acks import FeedPart
-from penstock.schemas.errors import EventTooLarge, JobError, JobRefused
+from penstock.schemas.errors import ConfigurationError, EventTooLarge, JobError, JobRefused
 from penstock.schemas.frames import pack
 from penstock.schemas.settings import CheckpointSettings
 from penstock.testing.faults import Faults
@@ -43,9 +43,10 @@ class Totals(penstock.OperatorCoordinator):
         self.shared.entered.set()
         assert self.shared.go_on.wait(PATIENCE_S)
         if b"bad" in events:
-            raise ValueError("no such carrier")
+            raise penstock.BatchRefused("no such carrier")
         self.shared.handled.append((query, batch_id))
-        self.total += len(events)
+        for event in events:
+            self.total += 1 // (event != b"boom")
 
     def handle_request(self, request: Any) -> Any:
         return b"%d" % self.total
@@ -103,11 +104,46 @@ def test_a_batch_of_many_records_comes_whole(running: LocalJob) -> None:
     assert total(running) == 3_000
 
 
-def test_what_the_coordinator_raises_refuses_the_batch_and_the_job_goes_on(running: LocalJob) -> None:
+def test_a_batch_that_the_coordinator_refuses_changes_nothing(running: LocalJob) -> None:
     with pytest.raises(JobError, match=r"refused batch 0 of query query: .*no such carrier"):
-        running.send_batch("op", [b"bad"])
+        running.send_batch("op", [b"good", b"bad"])
     running.send_batch("op", [b"good"])
-    assert total(running) == 1
+    assert (total(running), running.client.history().epoch) == (1, 1)
+
+
+def test_half_a_batch_that_the_coordinator_raises_with_is_undone(running: LocalJob) -> None:
+    running.send_batch("op", [b"first"], 0)
+    with pytest.raises(JobError, match=r"refused batch 1 .*ZeroDivisionError.*goes back to its last checkpoint"):
+        running.send_batch("op", [b"half", b"boom"], 1)
+    running.send_batch("op", [b"mended"], 1)
+    assert total(running) == 2
+    assert running.client.history().epoch > 1
+
+
+def test_frames_are_cut_to_what_the_broker_takes(job: penstock.Job) -> None:
+    transport = MemoryTransport(MemoryBroker())
+    transport.max_record_bytes = 32 * 1024
+    with LocalJob(job, transport) as running:
+        running.send_batch("op", [b"x" * 75] * 2_000)
+        assert total(running) == 2_000
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"events": []}, "has no events"),
+        ({"batch_id": -1}, "ids of batches are 0 and more"),
+        ({"query": "q" * 65}, "has 1 to 64 characters"),
+        ({"query": ""}, "has 1 to 64 characters"),
+        ({"operator": "other"}, "job fed has no operator 'other'; it has: op"),
+    ],
+)
+def test_what_no_coordinator_reads_is_refused_before_it_is_sent(
+    running: LocalJob, given: dict[str, Any], said: str
+) -> None:
+    arguments = {"operator": "op", "events": [b"a"]} | given
+    with pytest.raises(ConfigurationError, match=said):
+        running.send_batch(**arguments)
 
 
 def test_an_operator_that_does_not_take_batches_says_so(shared: Shared) -> None:
@@ -169,5 +205,5 @@ def test_a_coordinator_that_does_not_answer_is_named_with_the_way_out(running: L
 
 
 def test_an_event_that_no_record_holds_is_named_before_anything_is_written(running: LocalJob) -> None:
-    with pytest.raises(EventTooLarge, match="batch 0 of query query has an event of about 2000004 bytes"):
+    with pytest.raises(EventTooLarge, match="batch 0 of query query has an event of 2000004 bytes"):
         running.send_batch("op", [b"x" * 2_000_000])

@@ -146,13 +146,13 @@ class NumberedCoordinator(OperatorCoordinator):
         return request
 
     def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
-        self._maybe_raise("handle_batch")
         if self.process.owes_future(self.operator):  # what is raised here refuses the batch, and is no violation
             self.world.checks.blame(f"section 10.9: {self.operator} is handed a batch while it owes a future")
         handled = self.fed.setdefault(query, [])
         if any(batch_id == batch for batch, _ in handled):
             self.world.checks.blame(f"section 10.9: batch {batch_id} of query {query} has its effect twice")
         handled.append([batch_id, list(events)])
+        self._maybe_raise("handle_batch")  # behind its effect, which is to be undone
 
     # ---- what it does of its own accord, each a step of the scheduler
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from penstock.coordinator.protocol import effects, feeds
-from penstock.coordinator.protocol.inputs import BatchHandled
-from penstock.schemas.acks import CommandKind, FeedPart
+from penstock.coordinator.protocol.inputs import BatchHandled, CoordinatorRaised
+from penstock.schemas.acks import CommandKind, FeedPart, RunStarted
 from penstock.schemas.checkpoints import FeedPosition
 from penstock.schemas.frames import pack, unpack
 from penstock.schemas.settings import OperatorSettings, Rescale
@@ -150,13 +150,88 @@ def test_a_batch_that_the_coordinator_refuses_has_no_effect_and_may_come_again()
     assert answers(script)[1:] == [("again", True)]
 
 
-def test_batches_of_a_query_have_their_effect_in_the_order_of_their_ids() -> None:
+def test_a_batch_that_the_coordinator_raises_with_is_refused_and_its_epoch_ends() -> None:
     script = running()
-    for batch in (0, 2, 1):  # 1 was empty, or is an older run of the query
+    script.read(*parts(0))
+    epoch = script.epoch.number
+    script.handle(CoordinatorRaised("op", epoch, "handle_batch", "ZeroDivisionError"))
+    assert answers(script) == [("q-0", False)]
+    assert script.epoch.number > epoch
+    assert script.epoch.feeds.positions == {}
+
+
+def test_batches_may_be_passed_over_and_an_older_one_is_refused() -> None:
+    """A batch without rows is not sent. What comes below a durable one has gone back to an older copy."""
+    script = running()
+    for batch in (0, 2):
         script.read(*parts(batch))
-        if batch != 1:
+        handle(script)
+        complete(script)
+    script.forget()
+    script.read(*parts(1))
+    assert (called(script), answers(script)) == ([], [("q-1", False)])
+    assert "has gone back to batch 1" in script.replies()[0].outcome
+
+
+def test_an_older_savepoint_that_completes_later_forgets_no_batch() -> None:
+    script = Script.running(OperatorSettings("op", 2), checkpoint={"max_concurrent": 2})
+    older = script.savepoint()
+    script.read(*parts(0))
+    handle(script)
+    script.live(1.0)
+    (newer,) = set(script.pending) - {older}
+    script.acknowledge(newer)
+    script.acknowledge(older)
+    script.forget()
+    script.read(*parts(0, sender="again"))
+    assert answers(script) == [("again", True)]
+
+
+def test_an_aborted_checkpoint_is_asked_for_again_while_somebody_waits() -> None:
+    script = Script.running(OperatorSettings("op", 2), checkpoint={"interval": 600.0})
+    script.read(*parts(0))
+    handle(script)
+    (n,) = script.pending
+    script.read(script.task(S0).decline(n))
+    script.live(10.0)
+    assert len(script.pending) == 1
+
+
+def test_a_batch_waits_until_every_subtask_of_its_operator_is_there() -> None:
+    script = Script.begun()
+    script.read(RunStarted("run-1", "here"), *parts(0))
+    assert called(script) == []
+    script.hello_all()
+    script.read(*(task.heartbeat() for task in script.tasks.values()))
+    assert [type(call).__name__ for call in script.calls][-1] == "CallBatch"
+
+
+def test_a_batch_whose_sender_has_died_gives_its_room_to_others() -> None:
+    script = running()
+    script.read(parts(0, [b"x" * 300], [b"x" * 300], query="dead")[0])
+    script.read(*parts(0, [b"x" * 300], query="q"))
+    assert called(script) == []
+    script.live(feeds.IDLE_S + 1)
+    script.read(*parts(0, [b"x" * 300], query="q", sender="again"))
+    assert [call.query for call in called(script)] == ["q"]
+
+
+def test_a_part_beyond_the_last_is_void() -> None:
+    script = running()
+    script.read(dataclasses.replace(parts(0)[0], part=1))
+    assert script.dropped("unreadable") == 1
+
+
+def test_positions_take_at_most_an_eighth_of_a_record() -> None:
+    script = running()
+    script.job.limits = dataclasses.replace(script.job.limits, feeds_bytes=40)
+    for query in ("p" * 20, "q" * 20):
+        script.read(*parts(0, query=query, sender=query[0]))
+        if query[0] == "p":
             handle(script)
-    assert [call.batch for call in called(script)] == [0, 2]
+            complete(script)
+    assert answers(script) == [("p", True), ("q", False)]
+    assert "its checkpoints hold no more of their positions" in script.replies()[1].outcome
 
 
 def test_queries_have_positions_of_their_own() -> None:
