@@ -160,9 +160,10 @@ def _own_requirements() -> list[str]:
 def _own_sources() -> list[tuple[str, Path]]:
     """Penstock's packages as they run here: below one folder where it is installed, several in a checkout."""
     package = Path(__file__).resolve().parent.parent
-    if package.name == "penstock":
+    declared = package / "pyproject.toml"
+    if not declared.is_file():  # a checkout may be called penstock, too
         return [("penstock", package)]
-    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))
+    project = tomllib.loads(declared.read_text(encoding="utf-8"))
     folders: dict[str, str] = project["tool"]["setuptools"]["package-dir"]
     return [("penstock", package / "penstock"), *((name, package / folder) for name, folder in folders.items())]
 

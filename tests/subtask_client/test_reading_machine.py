@@ -95,6 +95,7 @@ class ReadingMachine(RuleBasedStateMachine):
         self.due: dict[tuple[int, int], int] = {}
         self.start_at: int | None = None
         self.failures = self.starts = 0
+        self.told = NO_CHECKPOINT
         self.acks: list[CheckpointAck] = []
         """Of this epoch: what a Start may name."""
         self.sent = 0
@@ -263,6 +264,8 @@ class ReadingMachine(RuleBasedStateMachine):
             first = segments[0]
             given |= {"event_ranges": segments, "expected_epoch": first.epoch}
             given |= {"checkpoint_id": NO_CHECKPOINT + 1, "expected_sequence": self._first_sequence(first)}
+        # No coordinator goes back below a checkpoint that an instance was told of: the instance would say Hello again.
+        self.told = given["checkpoint_id"] = max(self.told, given.get("checkpoint_id", NO_CHECKPOINT))
         self.start_at = len(self.log)
         self.starts += 1
         self._append(Wire.start(attempt, self.driver.core.nonce or "", **given))

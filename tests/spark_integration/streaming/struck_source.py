@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from penstock.spark_integration.streaming.options import SourceOptions
 from penstock.spark_integration.streaming.source import PenstockSource, StreamReader
 
 from . import struck
@@ -27,7 +28,7 @@ def plain(batch: pa.RecordBatch) -> list[list[Any]]:
 class StruckSource(PenstockSource):
     def streamReader(self, schema: StructType) -> StreamReader:
         super().streamReader(schema)
-        return StruckReader(self._parsed)
+        return StruckReader(SourceOptions.parse(self._options))
 
 
 class StruckReader(StreamReader):
