@@ -284,8 +284,6 @@ class CoordinatorRuntime:
                 self._append(effect.subtask, effect.record)
             case effects.Commit():
                 self._commit(effect)
-            case effects.OpenLog():
-                self._logs.checkpoints.open()
             case effects.Settle():
                 host = self._hosts.get(effect.stream.subtask.operator)
                 if host is not None:

@@ -259,10 +259,6 @@ class FaultyFencedLog:
         self._partition, self._timeout_s = partition, timeout_s
         self._useless = False
 
-    def open(self) -> None:
-        if not self._useless and self._process.pass_gate():
-            self._inner.open()
-
     def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         what = f"committing to {self._partition.topic}"
         if self._useless:

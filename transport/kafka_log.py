@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
 from collections.abc import Sequence
 from typing import NoReturn
@@ -24,21 +22,10 @@ from .kafka_client import (
     make_client,
 )
 from .kafka_leaders import Leaders
-from .kafka_reader import OPENING_KEY
 from .ports import RECORD_OVERHEAD_BYTES
 
 _TRANSACTION_BEYOND_COMMIT_S = 30.0
 """How much longer the broker keeps a transaction open than we wait for its commit."""
-
-OPEN_MAX_S = 10.0
-"""How long a transaction that was opened early waits for its commit before it is aborted.
-
-An open transaction holds back compaction, and after its timeout the broker fences its producer. The next commit begins
-a transaction of its own and takes milliseconds longer.
-"""
-_LOOK_S = 2.0
-_ABORT_SLICE_S = 1.0
-"""How long one attempt to abort may keep a commit or :meth:`KafkaFencedLog.close` waiting."""
 
 
 class KafkaFencedLog:
@@ -51,14 +38,6 @@ class KafkaFencedLog:
         self._process = OwnProcess()
         self._value_bytes_max = config.message_bytes_max - RECORD_OVERHEAD_BYTES
         self._useless: str | None = None
-        self._lock = threading.Lock()
-        """Held by whoever calls the producer."""
-        self._opened_at: float | None = None
-        """Monotonic second at which a transaction was opened early; None once its commit has begun."""
-        self._aborting = False
-        """Whether that transaction can only be aborted."""
-        self._ageing: threading.Thread | None = None
-        self._closing = threading.Event()
         events = ClientEvents(config)
         settings = client_settings(
             config,
@@ -87,44 +66,6 @@ class KafkaFencedLog:
             raise config.denied(what, grant, config.explained(error))
         raise config.error(what, error, timeout_s, events.heard)
 
-    def open(self) -> None:
-        self._process.check("this log")
-        if not self._lock.acquire(blocking=False):
-            return
-        try:
-            producer = self._producer
-            if producer is None or self._useless is not None or self._opened_at is not None:
-                return
-            producer.begin_transaction()
-            self._opened_at = time.monotonic()
-            # The client registers a partition with a transaction when the first record for it is sent.
-            producer.produce(self._topic, None, OPENING_KEY, 0)
-        except (KafkaException, BufferError):
-            return  # the commit meets the same, and raises it
-        finally:
-            self._lock.release()
-        if self._ageing is None:
-            self._ageing = threading.Thread(target=self._abort_aged, name=f"{self._topic} open", daemon=True)
-            self._ageing.start()
-
-    def _abort_aged(self) -> None:
-        """Aborts what was opened too long ago. By a thread of its own: user code may keep the coordinator's busy."""
-        while not self._closing.wait(min(_LOOK_S, OPEN_MAX_S)):
-            with self._lock:
-                producer, opened_at = self._producer, self._opened_at
-                if producer is None or opened_at is None or time.monotonic() < opened_at + OPEN_MAX_S:
-                    continue
-                try:
-                    self._abort_opened(producer, _ABORT_SLICE_S)
-                except KafkaException as failure:  # the broker is away: tried again, by the next commit at the latest
-                    if failure.args[0].code() in FENCED:
-                        self._opened_at, self._useless = None, self._config.explained(failure.args[0])
-
-    def _abort_opened(self, producer: ProducerHandle, timeout_s: float) -> None:
-        self._aborting = True
-        producer.abort_transaction(timeout_s)
-        self._opened_at, self._aborting = None, False
-
     def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         self._process.check("this log")
         producer = self._producer
@@ -139,42 +80,15 @@ class KafkaFencedLog:
         if not records:
             return
         deadline = time.monotonic() + self._config.commit_timeout_s
-        with self._lock:
-            try:
-                self._commit(producer, records, deadline)
-            except KafkaException as failure:
-                error: KafkaError = failure.args[0]
-            else:
-                return
-            finally:
-                self._opened_at, self._aborting = None, False
-            self._failed(producer, error)
-
-    def _commit(self, producer: ProducerHandle, records: Sequence[tuple[str, bytes | None]], deadline: float) -> None:
-        if self._opened_at is not None:
-            try:
-                if not self._aborting:
-                    self._end_transaction(producer, records, deadline)
-                    return
-            except KafkaException as failure:
-                error: KafkaError = failure.args[0]
-                if not error.txn_requires_abort() or error.code() in FENCED:
-                    raise
-            # What opened it may have failed. Once the abort is agreed, certainly nothing of it was written.
-            self._abort_opened(producer, max(deadline - time.monotonic(), 0.05))
-        producer.begin_transaction()
-        self._end_transaction(producer, records, deadline)
-
-    def _end_transaction(
-        self, producer: ProducerHandle, records: Sequence[tuple[str, bytes | None]], deadline: float
-    ) -> None:
         try:
+            producer.begin_transaction()
             self._produce(producer, records, deadline)
+            producer.commit_transaction(max(deadline - time.monotonic(), 0.05))
         except KafkaException as failure:
-            if failure.args[0].code() == KafkaError._FATAL:  # since it was opened: a transaction's call says which
-                producer.abort_transaction(max(deadline - time.monotonic(), 0.05))
-            raise
-        producer.commit_transaction(max(deadline - time.monotonic(), 0.05))
+            error: KafkaError = failure.args[0]
+        else:
+            return
+        self._failed(producer, error)
 
     def _produce(self, producer: ProducerHandle, records: Sequence[tuple[str, bytes | None]], deadline: float) -> None:
         for key, value in records:
@@ -215,12 +129,6 @@ class KafkaFencedLog:
 
     def close(self) -> None:
         self._process.check("this log")
-        self._closing.set()
-        producer = self._producer
-        if producer is not None and self._useless is None and self._opened_at is not None:
-            # Not left to the next claim: that would wait half a second for the broker to end it.
-            with self._lock, contextlib.suppress(KafkaException):
-                self._abort_opened(producer, _ABORT_SLICE_S)
         self._useless = self._useless or "it was closed"
         # Not Producer.close(): after a failure that would first try, with a warning, to end a transaction that is no
         # longer ours to end. Without the handle its connection closes.

@@ -39,9 +39,6 @@ _LASTING = frozenset({KafkaError._BAD_MSG, KafkaError._BAD_COMPRESSION, KafkaErr
 _PAUSED = sys.maxsize
 """The next offset of a paused partition: no record has it."""
 
-OPENING_KEY = b"\0penstock-open"
-"""Key of the tombstone that opens a transaction before there is anything to commit. :func:`read_committed` drops it."""
-
 _NO_INDEX = -1
 """In place of a partition's, where something is said of its topic."""
 
@@ -54,18 +51,10 @@ class KafkaReader:
     """See :class:`penstock.transport.ports.Reader`. The caller makes sure that the partitions exist."""
 
     def __init__(
-        self,
-        config: KafkaConfig,
-        positions: Mapping[Partition, int],
-        with_ends: bool = False,
-        grows: bool = False,
-        uncommitted: bool = False,
+        self, config: KafkaConfig, positions: Mapping[Partition, int], with_ends: bool = False, grows: bool = False
     ) -> None:
-        """``uncommitted``: records of open and aborted transactions are returned too.
-
-        ``grows``: partitions are to be added, up to hundreds. No seek may disturb what is fetched of others, and an
-        empty fetch, which names them all, must come seldom: of 250 it costs the broker milliseconds.
-        """
+        """``grows``: partitions are to be added, up to hundreds. No seek may disturb what is fetched of others, and a
+        fetch that brings nothing, which names them all, must come seldom: of 250 it costs the broker milliseconds."""
         self._config = config
         self._process = OwnProcess()
         self._events = ClientEvents(config)
@@ -85,7 +74,7 @@ class KafkaReader:
             config,
             self._events,
             group_id=_group_name(positions),
-            isolation_level="read_uncommitted" if uncommitted else "read_committed",
+            isolation_level="read_committed",
             enable_auto_commit=False,
             enable_auto_offset_store=False,
             auto_offset_reset="error",
@@ -308,14 +297,10 @@ def _group_name(positions: Mapping[Partition, int]) -> str:
 def read_committed(
     config: KafkaConfig, partition: Partition, begin: int, end: int, timeout_s: float
 ) -> list[LogRecord]:
-    """The committed records of ``partition`` in [begin, end).
-
-    An open transaction that holds no record yet commits nothing below ``end``: it is not waited for.
-    """
+    """The committed records of ``partition`` in [begin, end)."""
     deadline = time.monotonic() + timeout_s
     reader = KafkaReader(config, {partition: begin}, with_ends=True)
     records: list[LogRecord] = []
-    waits = False
     try:
         # Control records take offsets too, so the last record may stand below end - 1: only the end event tells.
         while reader.ends.get(partition, -1) < end and (not records or records[-1].offset < end - 1):
@@ -328,29 +313,6 @@ def read_committed(
                     " holds back what follows it; claiming the log ends the transactions of its former owners"
                 )
             records += reader.poll(left, 10_000)
-            if not waits and reader.ends.get(partition, end) < end:
-                waits, end = True, _end_of_records(config, partition, reader.ends[partition], end, deadline)
     finally:
         reader.close()
-    return [record for record in records if record.offset < end and not _opens(record)]
-
-
-def _opens(record: LogRecord) -> bool:
-    return record.key == OPENING_KEY and record.value is None
-
-
-def _end_of_records(config: KafkaConfig, partition: Partition, begin: int, end: int, deadline: float) -> int:
-    """The offset behind the last record in [begin, end), committed or not; ``begin`` if there is none.
-
-    Of a log that was opened early there is none until its owner commits. A commit that was answered before ``end`` was
-    asked for has its records below it, whether or not the broker has already made them visible.
-    """
-    reader = KafkaReader(config, {partition: begin}, with_ends=True, uncommitted=True)
-    behind = begin
-    try:
-        while reader.ends.get(partition, -1) < end and behind < end and (left := deadline - time.monotonic()) > 0:
-            found = reader.poll(left, 10_000)
-            behind = max([behind, *(record.offset + 1 for record in found if not _opens(record))])
-    finally:
-        reader.close()
-    return min(behind, end) if reader.ends.get(partition, -1) >= end else end
+    return [record for record in records if record.offset < end]

@@ -368,9 +368,6 @@ class MemoryFencedLog:
             broker._log(self._partition)
             self._claim = broker._claims[owner] = broker._claims.get(owner, 0) + 1
 
-    def open(self) -> None:
-        """Does nothing: here a commit takes no time."""
-
     def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         with self._broker._lock:
             if self._closed or self._broker._claims[self._owner] != self._claim:

@@ -155,13 +155,6 @@ class Writer(Protocol):
 class FencedLog(Protocol):
     """A log that exactly one owner may write, in transactions; claiming it fences the owner before."""
 
-    def open(self) -> None:
-        """Prepares the next commit, so that it takes less time. Neither waits nor raises.
-
-        Only a hint: the next commit means the same without it, and readers see and wait for nothing more. A second call
-        before that commit changes nothing. If no commit comes, the preparation ends by itself within seconds.
-        """
-
     def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
         """Appends all (key, value) records atomically. Values None are tombstones.
 
@@ -247,10 +240,7 @@ class Transport(Protocol):
     def writer(self) -> Writer: ...
 
     def read_all(self, partition: Partition, timeout_s: float = 60.0) -> list[LogRecord]:
-        """Every committed record of a partition up to its present end.
-
-        Waits for a commit that is under way, as its records may already be durable; not for a log that is only open.
-        """
+        """Every committed record of a partition up to its present end."""
 
     def claim_log(self, topic: str, owner: str, timeout_s: float = 30.0) -> FencedLog:
         """Makes the caller the owner of ``topic``'s partition 0 under the name ``owner``; the previous one is fenced.

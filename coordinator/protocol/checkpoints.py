@@ -33,7 +33,6 @@ from .effects import (
     CallComplete,
     DeleteStates,
     LookAtEnds,
-    OpenLog,
     StoreState,
 )
 from .gateway import GatewayState
@@ -187,7 +186,6 @@ def _append_markers(job: JobState, pending: Pending) -> None:
         job.emit(Append(slot.subtask, marker))
     if job.settings.driven_by_query:  # mutant: ends-before-the-markers
         job.emit(LookAtEnds(pending.id))
-    job.emit(OpenLog())
 
 
 def cut_failed(job: JobState, failed: FutureFailed) -> None:

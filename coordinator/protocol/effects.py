@@ -46,11 +46,6 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenLog:
-    """Prepare the checkpoint log for a Commit that will follow soon. Only a hint: it delays and decides nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class ReadAcks:
     """Read [begin, end) of the acks topic beside the main position; answered by Reread and RereadEnd."""
 
@@ -264,7 +259,6 @@ Effect = (
     Append
     | AppendHeartbeat
     | Commit
-    | OpenLog
     | ReadAcks
     | LookAtEnds
     | ReplaceWriter

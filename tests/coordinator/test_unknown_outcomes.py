@@ -36,9 +36,6 @@ class UnsureLog:
     def __init__(self, log: MemoryFencedLog, faults: Faults) -> None:
         self._log, self._faults = log, faults
 
-    def open(self) -> None:
-        self._log.open()
-
     def commit(self, records: Records) -> None:
         fault = self._faults.of(records)
         if fault == "before":

@@ -432,8 +432,6 @@ class Failing(MemoryTransport):
         log = super().claim_log(topic, owner, timeout_s)
 
         class Lost:
-            def open(self) -> None: ...
-
             def commit(self, records: Sequence[tuple[str, bytes | None]]) -> None:
                 if [key for key, _ in records] != ["forked"]:
                     raise OutcomeUnknown("no answer came")

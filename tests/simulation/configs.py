@@ -92,8 +92,6 @@ class Config:
     """A second instance of a subtask, while the first lives."""
     older: float = 0.0
     """How likely a new coordinator is told to go back to an older checkpoint."""
-    timeouts: float = 0.0
-    """The broker ends a transaction that a coordinator has opened for a commit, as that was paused."""
     raises: float = 1.0
     refusals: float = 1.0
     jumps: float = 1.0
@@ -258,7 +256,6 @@ def _graphs() -> list[Config]:
         replace(pair, name="pair-reset", policy=FailoverPolicy.RESET, unaligned=True),
         replace(pair, name="pair-stops", stops=0.5, savepoints=0.3),
         replace(pair, name="pair-zombies", coordinator_faults=8.0, raises=0.0, unaligned=True),
-        replace(pair, name="pair-timed-out", timeouts=20.0, unaligned=True),
         replace(pair, name="pair-frozen", freezes=10.0, unaligned=True),
         replace(pair, name="pair-hangs", hangs=True, twins=0.0, unaligned=True),
         replace(pair, name="pair-older", older=0.5, coordinator_faults=3.0, savepoints=0.3, unaligned=True),
@@ -284,7 +281,6 @@ def _queries() -> list[Config]:
         replace(tiny, name="query-tiny"),
         replace(tiny, name="query-tiny-1", parallelism=1, freezes=4.0),
         replace(base, name="query-zombies", coordinator_faults=8.0, raises=0.0),
-        replace(base, name="query-timed-out", timeouts=20.0),
         replace(base, name="query-raises", raises=4.0),
         replace(base, name="query-frozen", freezes=10.0, twins=6.0, coordinator_faults=0.3),
         replace(base, name="query-killed", query_faults=4.0, lost_commits=2.0, coordinator_faults=0.3),
@@ -387,7 +383,6 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"refused-end-{policy}", finite=True, eager_end=True, brief=True, refuses_the_end=True),
             replace(base, name=f"untold-stops-{policy}", finite=True, dies_at_the_end=0.9, stops=3.0, twins=8.0),
             replace(base, name=f"zombies-{policy}", coordinator_faults=8.0, raises=0.0),
-            replace(base, name=f"timed-out-{policy}", timeouts=20.0, freezes=4.0, raises=0.0),
             replace(base, name=f"runs-{policy}", runs=4.0),
             replace(base, name=f"twins-{policy}", twins=12.0, coordinator_faults=0.3),
             replace(base, name=f"frozen-{policy}", freezes=10.0, coordinator_faults=0.3),
@@ -413,7 +408,6 @@ def _configs() -> dict[str, Config]:
             replace(base, name=f"refusals-{policy}", refusals=8.0, subtask_faults=2.0, coordinator_faults=0.3),
             replace(base, name=f"rots-{policy}", rots=40.0, coordinator_faults=4.0, savepoints=0.3, older=0.3),
             replace(base, name=f"standby-{policy}", standby=True, outages=6.0, freezes=4.0, cut_offs=6.0, jumps=3.0),
-            replace(base, name=f"standby-timed-out-{policy}", standby=True, timeouts=20.0, cut_offs=6.0),
             replace(base, name=f"standby-finite-{policy}", standby=True, finite=True, dies_at_the_end=0.5, outages=4.0),
             replace(base, name=f"purges-{policy}", purges=8.0, coordinator_faults=2.0, freezes=3.0, savepoints=0.3),
             replace(base, name=f"forks-{policy}", forks=100.0, savepoints=1.0, discards=1.0, coordinator_faults=0.3),

@@ -42,8 +42,8 @@ from penstock.schemas.settings import Restore
 from penstock.schemas.state import StateHandle, epoch_of_location
 from penstock.schemas.status import BatchPlanned, End, Ending
 from penstock.schemas.user_codec import JsonCodec
-from penstock.transport.memory import MemoryFencedLog, MemoryReader
-from penstock.transport.ports import LogRecord, Partition
+from penstock.transport.memory import MemoryReader
+from penstock.transport.ports import FencedLog, LogRecord, Partition
 
 from .faults import Fault
 from .pen import Pen
@@ -106,13 +106,9 @@ class CoordinatorProcess:
         self.blocked: effects.Commit | effects.ReadAcks | None = None
         self.rest: deque[effects.Effect] = deque()
         """Effects behind the one that blocks."""
-        self.log: MemoryFencedLog | None = None
+        self.log: FencedLog | None = None
         self.stands = False
         """The commit that blocks has reached the log, its answer has not come."""
-        self.log_open = False
-        """A transaction is open, and nothing has been committed in it yet."""
-        self.timed_out = False
-        """The broker has ended that transaction, and takes no other of this coordinator."""
         self.reread_at = 0
         self.has_read_to = 0.0
         """When the last acks record that it has been fed was appended."""
@@ -312,8 +308,6 @@ class CoordinatorProcess:
         match effect:
             case effects.Append():
                 self._append(effect)
-            case effects.OpenLog():
-                self.log_open = True
             case effects.Commit() | effects.ReadAcks():
                 self.blocked, self.stands = effect, False
                 if isinstance(effect, effects.ReadAcks):
@@ -441,10 +435,9 @@ class CoordinatorProcess:
         try:
             self.log.commit([(key, None if r is None else encode(r)) for key, r in self.blocked.records])
         except Fenced as fenced:
-            replaced = self.world.checks.history.epoch > self.core.job.history.epoch
-            self.end(None if self.timed_out and not replaced else Ending.FENCED, str(fenced))
+            self.end(Ending.FENCED, str(fenced))
             return
-        self.stands, self.log_open = True, False
+        self.stands = True
         self.world.trace(f"{self} commit stands")
         self.world.commits.append(self.world.broker._log(Partition(self.world.settings.topics.checkpoints, 0)).end)
         self.world.checks.committed(self, self.blocked.records)
@@ -454,15 +447,6 @@ class CoordinatorProcess:
             self.crash()
         elif ends and self.world.config.refuses_the_end and (waiting := self.pen.waiting()):
             self.pen.refuse(waiting[0], stands=False)
-
-    def time_out(self) -> None:
-        """The process was paused for too long: to the broker it is a former owner."""
-        assert self.log is not None
-        owner, claims = self.world.settings.topics.transactional_id, self.world.broker._claims
-        self.world.trace(f"{self} transaction TIMES OUT")
-        self.timed_out = True
-        if claims[owner] == self.log._claim:  # a successor's claim has ended it already
-            claims[owner] += 1
 
     def commit_answered(self) -> None:
         world, commit = self.world, self.blocked
@@ -711,8 +695,6 @@ class CoordinatorProcess:
         if not world.faulty:
             return []
         acts: list[Any] = [Fault(0.05 * world.rate * world.config.coordinator_faults, self.crash)]
-        if world.config.timeouts and self.log_open and not self.timed_out:
-            acts.append(Fault(0.05 * world.rate * world.config.timeouts, self.time_out))
         if self._drains() and self.work.waiting:  # the job is about to end: there are few such steps
             acts.append(Fault(0.5 * world.rate * world.config.coordinator_faults, self.crash))
         for partition in self.pen.waiting():

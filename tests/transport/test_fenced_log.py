@@ -82,56 +82,6 @@ def test_a_second_claim_fences_the_first(transport: Transport, log: Partition) -
     assert content(transport, log) == [(b"a", b"1"), (b"a", b"2")]
 
 
-def test_readers_see_and_wait_for_nothing_of_a_log_that_is_only_open(
-    transport: Transport, log: Partition, read_records: ReadRecords
-) -> None:
-    owner = transport.claim_log(log.topic, log.topic)
-    reader = transport.reader({log: 0})
-    expected: list[tuple[bytes | None, bytes | None]] = []
-    for n in range(3):
-        owner.open()
-        owner.open()
-        assert content(transport, log) == expected
-        owner.commit([("a", b"%d" % n)])
-        expected.append((b"a", b"%d" % n))
-        assert content(transport, log) == expected
-    seen = read_records(reader, 3)
-    while sum(record.value is not None for record in seen) < 3:  # what opens a log is a tombstone that means nothing
-        seen += read_records(reader, 1)
-    assert [(record.key, record.value) for record in seen if record.value is not None] == expected
-    reader.close()
-    owner.close()
-
-
-def test_a_claim_fences_an_owner_whose_log_is_open(transport: Transport, log: Partition) -> None:
-    first = transport.claim_log(log.topic, log.topic)
-    first.commit([("a", b"1")])
-    first.open()
-    second = transport.claim_log(log.topic, log.topic)
-    assert content(transport, log) == [(b"a", b"1")]
-    second.open()
-    first.open()
-    with pytest.raises(Fenced, match="newer owner"):
-        first.commit([("a", b"zombie")])
-    first.open()
-    second.commit([("a", b"2")])
-    first.close()
-    second.close()
-    assert content(transport, log) == [(b"a", b"1"), (b"a", b"2")]
-
-
-def test_an_open_log_that_refused_a_record_takes_the_next(transport: Transport, log: Partition) -> None:
-    owner = transport.claim_log(log.topic, log.topic)
-    owner.open()
-    with pytest.raises(AppendFailed):
-        owner.commit([("big", b"x" * (transport.max_record_bytes + 1))])
-    owner.open()
-    owner.commit([("b", b"2")])
-    owner.close()
-    owner.open()
-    assert content(transport, log) == [(b"b", b"2")]
-
-
 def test_claims_under_other_names_do_not_fence(transport: Transport, log: Partition) -> None:
     mine = transport.claim_log(log.topic, log.topic)
     other = transport.claim_log(log.topic, log.topic + ".other")

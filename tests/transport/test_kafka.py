@@ -8,23 +8,19 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.broker import EmbeddedBroker
-from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, Fenced, TransportError
+from penstock.schemas.errors import BrokerUnreachable, ConfigurationError, TransportError
 from penstock.schemas.plan import Role
 from penstock.schemas.settings import JobSettings, OperatorSettings
 from penstock.schemas.topics import TopicSpec
-from penstock.transport import Partition, kafka_log
+from penstock.transport import Partition
 from penstock.transport.kafka import KafkaConfig, KafkaTransport
-from penstock.transport.kafka_log import KafkaFencedLog
-from penstock.transport.kafka_reader import KafkaReader
 from penstock.transport.requirements import require, require_visible
 
 pytestmark = pytest.mark.kafka
@@ -215,92 +211,6 @@ def test_a_killed_owners_open_transaction_does_not_stall_its_successor(kafka_bro
     owner.commit([("key", b"mine")])
     assert [record.value for record in transport.read_all(partition)] == [b"committed", b"mine"]
     owner.close()
-
-
-class HeldLog(KafkaFencedLog):
-    """Commits up to their end, which waits for ``released``."""
-
-    def _produce(self, producer: Any, records: Sequence[tuple[str, bytes | None]], deadline: float) -> None:
-        super()._produce(producer, records, deadline)
-        assert producer.flush(20.0) == 0
-        self.produced.set()
-        assert self.released.wait(30.0)
-
-    produced, released = threading.Event(), threading.Event()
-
-
-def test_a_reader_waits_for_a_commit_that_may_stand(kafka_broker: EmbeddedBroker) -> None:
-    """A log that is only open holds up no reader; the same transaction with a record in it does."""
-    transport = KafkaTransport(kafka_broker.bootstrap)
-    log = Partition("penstock.held.log", 0)
-    transport.create_topics([TopicSpec(log.topic, 1, {"cleanup.policy": "compact"})])
-    owner = HeldLog(transport.config, log.topic, log.topic, 20.0)
-    owner.open()
-    assert transport.read_all(log) == []
-    committing = threading.Thread(target=owner.commit, args=([("key", b"1")],))
-    committing.start()
-    assert owner.produced.wait(30.0)
-    with pytest.raises(TransportError, match="transaction that is still open"):
-        transport.read_all(log, timeout_s=1.0)
-    owner.released.set()
-    assert [record.value for record in transport.read_all(log)] == [b"1"]
-    committing.join(30.0)
-    owner.close()
-    transport.close()
-
-
-def stable_end(transport: KafkaTransport, log: Partition) -> int:
-    """Where a reader of committed records meets the end of the log."""
-    reader = KafkaReader(transport.config, {log: 0}, with_ends=True)
-    deadline = time.monotonic() + 30.0
-    while log not in reader.ends:
-        assert time.monotonic() < deadline
-        reader.poll(0.5)
-    reader.close()
-    return reader.ends[log]
-
-
-def test_a_log_that_stays_open_holds_nothing_back_for_long(
-    kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kafka_log, "OPEN_MAX_S", 0.3)
-    transport = KafkaTransport(kafka_broker.bootstrap)
-    log = Partition("penstock.ages.log", 0)
-    transport.create_topics([TopicSpec(log.topic, 1, {"cleanup.policy": "compact"})])
-    owner = transport.claim_log(log.topic, log.topic)
-    for n in range(3):
-        owner.open()
-        deadline = time.monotonic() + 30.0
-        while not 4 * n + 2 <= transport.offsets([log])[log].end == stable_end(transport, log):
-            assert time.monotonic() < deadline
-        owner.commit([("key", b"%d" % n)])
-    assert [record.value for record in transport.read_all(log)] == [b"0", b"1", b"2"]
-    owner.close()
-    transport.close()
-
-
-def test_an_owner_whose_open_transaction_the_broker_ended_is_refused_as_fenced(
-    kafka_broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As behind a pause of the process. That nobody else owns the log, the log says (P-4.2.9)."""
-    monkeypatch.setattr(kafka_log, "_TRANSACTION_BEYOND_COMMIT_S", -28.0)
-    transport = KafkaTransport(kafka_broker.bootstrap, {"socket.timeout.ms": "2000"}, commit_timeout_s=30.0)
-    log = Partition("penstock.paused.log", 0)
-    transport.create_topics([TopicSpec(log.topic, 1, {"cleanup.policy": "compact"})])
-    owner = transport.claim_log(log.topic, log.topic)
-    owner.open()
-    deadline = time.monotonic() + 60.0
-    while not 2 <= transport.offsets([log])[log].end == stable_end(transport, log):
-        assert time.monotonic() < deadline
-    with pytest.raises(Fenced):
-        owner.commit([("key", b"1")])
-    assert transport.read_all(log) == []
-    again = transport.claim_log(log.topic, log.topic)
-    again.commit([("key", b"2")])
-    assert [record.value for record in transport.read_all(log)] == [b"2"]
-    for each in (owner, again):
-        each.close()
-    transport.close()
 
 
 def test_a_broker_that_creates_topics_by_itself_is_given_no_reason_to(tmp_path: Path) -> None:

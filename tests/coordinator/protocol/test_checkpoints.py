@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.coordinator.protocol import effects
 from penstock.coordinator.protocol.checkpoints import IDS_RESERVED
-from penstock.coordinator.protocol.effects import Append
 from penstock.coordinator.protocol.inputs import CoordinatorRaised, FutureCompleted, FutureFailed
 from penstock.schemas.acks import CommandKind, RunStarted
 from penstock.schemas.checkpoints import CheckpointCompleted, EpochClaimed
@@ -257,19 +255,6 @@ def test_an_exception_raised_by_the_call_is_a_global_failover() -> None:
 
 
 # ---- markers
-
-
-def test_the_log_is_opened_behind_the_markers_and_once_for_each_checkpoint() -> None:
-    """P-4.1.8: nothing that a subtask waits for comes after it."""
-    script = manual()
-    n = script.trigger()
-    assert script.made(effects.OpenLog) == []
-    script.forget()
-    script.handle(script.completed("op", n))
-    script.acknowledge(n)
-    kinds = [type(effect) for effect in script.effects if isinstance(effect, Append | effects.OpenLog | effects.Commit)]
-    assert kinds[:4] == [Append, Append, effects.OpenLog, effects.Commit]
-    assert kinds.count(effects.OpenLog) == 1
 
 
 def test_no_marker_before_every_coordinator_has_completed() -> None:
