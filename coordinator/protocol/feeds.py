@@ -146,19 +146,23 @@ def _add(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
 def hand_over(job: JobState) -> bool:
     """Hand over a whole batch whose coordinator owes no checkpoint future; whether there was one."""
     feeds = job.current.feeds
-    if feeds.calling is not None:
+    if feeds.calling is not None or not feeds.parts:
         return False
     uncut = {operator for pending in job.current.pending.values() for operator in pending.uncut}
-    absent = {slot.subtask.operator for slot in job.current.slots.values() if slot.phase is SlotPhase.ABSENT}
     for (operator, query), assembled in feeds.parts.items():
         owes_future = operator in uncut  # mutant: batch-within-a-call
-        if len(assembled.read) == assembled.parts and not owes_future and operator not in absent:
+        if len(assembled.read) == assembled.parts and not owes_future and _all_there(job, operator):
             feeds.calling = operator, query
             frames, assembled.read = assembled.read, []
             job.current.event_at = job.now
             job.emit(CallBatch(operator, query, assembled.batch, frames))
             return True
     return False
+
+
+def _all_there(job: JobState, operator: str) -> bool:
+    slots = job.current.slots.values()
+    return all(slot.phase is not SlotPhase.ABSENT for slot in slots if slot.subtask.operator == operator)
 
 
 def handled(job: JobState, done: BatchHandled) -> None:
