@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 from ...schemas.errors import ConfigurationError
 from ...schemas.ids import checked_name
@@ -40,77 +41,92 @@ MAX_WAIT_S = 1.0
 
 
 @dataclass(frozen=True)
-class SourceOptions:
-    """Checked options. ``repr`` never shows the value of a client setting."""
+class CommonOptions:
+    """Checked options of source and sink. ``repr`` never shows the value of a client setting."""
 
     topics: TopicNames
     operator: str
     kafka: KafkaConfig
-    fresh: bool = False
-    """With a new Spark checkpoint: begin anew, whatever checkpoints the job has."""
     coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S
-    """Seconds that the coordinator may take for an answer, and the broker for the next record."""
-    max_wait_s: float = MAX_WAIT_S
-    """Seconds that the planning of a batch waits for an event."""
+    """Seconds that the coordinator may take for an answer, which a sink has when a completed checkpoint has the effect
+    of its batch; and the broker for a source's next record."""
     event_schema: str | None = None
     """The codec's Avro schema in JSON; None: bytes."""
-    checkpoint_every_trigger: bool = False
-    """A batch has a checkpoint also where the coordinator has sent nothing: rows of another source can have answers."""
     max_held_bytes: int = OperatorSettings("default", 1).max_held_bytes
     """The operator's: what a batch may send to its coordinator."""
 
     @classmethod
-    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
-        """Raises ConfigurationError for an option that is missing, unknown or wrong."""
-        given, kafka = _parted(options, _KNOWN, "source")
+    def _parsed(cls, given: Mapping[str, str], kafka: KafkaConfig, **own: Any) -> Self:
         return cls(
             TopicNames(given.get("prefix", DEFAULT_PREFIX), _required(given, "job")),
             checked_name("option 'operator'", _required(given, "operator")),
             kafka,
-            _flag(given, "fresh"),
             _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
-            _seconds(given, "maxWait", MAX_WAIT_S, least=0.0),
             given.get("eventschema") or None,
-            _flag(given, "checkpointEveryTrigger"),
             _bytes(given, "maxHeldBytes", cls.max_held_bytes),
+            **own,
         )
 
     def to_options(self) -> dict[str, str]:
-        """What :meth:`parse` makes these of."""
+        """Return what ``parse`` makes these of."""
         options = {
             "job": self.topics.job,
             "operator": self.operator,
             "prefix": self.topics.prefix,
-            "fresh": str(self.fresh).lower(),
             "coordinatorTimeout": repr(self.coordinator_timeout_s),
-            "maxWait": repr(self.max_wait_s),
-            "checkpointEveryTrigger": str(self.checkpoint_every_trigger).lower(),
             "maxHeldBytes": str(self.max_held_bytes),
+            BOOTSTRAP: self.kafka.bootstrap,
         }
-        return options | _shared_options(self.kafka, self.event_schema)
-
-    @property
-    def job(self) -> str:
-        """As offsets name it."""
-        return f"{self.topics.prefix}.{self.topics.job}"
+        if self.kafka.client_settings:
+            options[_SECRETS] = json.dumps(self.kafka.client_settings)
+        if self.event_schema is not None:
+            options["eventSchema"] = self.event_schema
+        return options
 
     def event(self) -> EventType:
         return event_type(self.event_schema)
 
 
 @dataclass(frozen=True)
-class SinkOptions:
-    """Checked options of the sink. ``repr`` never shows the value of a client setting."""
+class SourceOptions(CommonOptions):
+    """Options of the source."""
 
-    topics: TopicNames
-    operator: str
-    kafka: KafkaConfig
-    coordinator_timeout_s: float = COORDINATOR_TIMEOUT_S
-    """Seconds that a batch may take until a completed checkpoint has its effect."""
-    event_schema: str | None = None
-    """The codec's Avro schema in JSON; None: bytes."""
-    max_held_bytes: int = SourceOptions.max_held_bytes
-    """Of one batch."""
+    fresh: bool = False
+    """With a new Spark checkpoint: begin anew, whatever checkpoints the job has."""
+    max_wait_s: float = MAX_WAIT_S
+    """Seconds that the planning of a batch waits for an event."""
+    checkpoint_every_trigger: bool = False
+    """A batch has a checkpoint also where the coordinator has sent nothing: rows of another source can have answers."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> SourceOptions:
+        """Raises ConfigurationError for an option that is missing, unknown or wrong."""
+        given, kafka = _parted(options, _KNOWN, "source")
+        return cls._parsed(
+            given,
+            kafka,
+            fresh=_flag(given, "fresh"),
+            max_wait_s=_seconds(given, "maxWait", MAX_WAIT_S, least=0.0),
+            checkpoint_every_trigger=_flag(given, "checkpointEveryTrigger"),
+        )
+
+    def to_options(self) -> dict[str, str]:
+        own = {
+            "fresh": str(self.fresh).lower(),
+            "maxWait": repr(self.max_wait_s),
+            "checkpointEveryTrigger": str(self.checkpoint_every_trigger).lower(),
+        }
+        return super().to_options() | own
+
+    @property
+    def job(self) -> str:
+        """As offsets name it."""
+        return f"{self.topics.prefix}.{self.topics.job}"
+
+
+@dataclass(frozen=True)
+class SinkOptions(CommonOptions):
+    """Options of the sink."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> SinkOptions:
@@ -121,37 +137,7 @@ class SinkOptions:
                 f"the option {_ASYNC_PROGRESS!r} lets Spark run other rows under the id of a batch that the coordinator"
                 " has had, and they would be lost: leave it out"
             )
-        return cls(
-            TopicNames(given.get("prefix", DEFAULT_PREFIX), _required(given, "job")),
-            checked_name("option 'operator'", _required(given, "operator")),
-            kafka,
-            _seconds(given, "coordinatorTimeout", COORDINATOR_TIMEOUT_S, least=1.0),
-            given.get("eventschema") or None,
-            _bytes(given, "maxHeldBytes", cls.max_held_bytes),
-        )
-
-    def to_options(self) -> dict[str, str]:
-        """What :meth:`parse` makes these of."""
-        options = {
-            "job": self.topics.job,
-            "operator": self.operator,
-            "prefix": self.topics.prefix,
-            "coordinatorTimeout": repr(self.coordinator_timeout_s),
-            "maxHeldBytes": str(self.max_held_bytes),
-        }
-        return options | _shared_options(self.kafka, self.event_schema)
-
-    def event(self) -> EventType:
-        return event_type(self.event_schema)
-
-
-def _shared_options(kafka: KafkaConfig, event_schema: str | None) -> dict[str, str]:
-    options = {BOOTSTRAP: kafka.bootstrap}
-    if kafka.client_settings:
-        options[_SECRETS] = json.dumps(kafka.client_settings)
-    if event_schema is not None:
-        options["eventSchema"] = event_schema
-    return options
+        return cls._parsed(given, kafka)
 
 
 def overlaid(options: Mapping[str, str], given: Mapping[str, object]) -> dict[str, str]:
