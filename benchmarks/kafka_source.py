@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import Context, Finished, Idle, Job, OperatorCoordinator, Subtask
 from penstock.errors import PenstockError
-from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.sources import Kafka
 from penstock.subtask_client.metrics import Metrics
-from penstock.subtask_client.runtime import SubtaskRuntime
-from penstock.transport.kafka import KafkaTransport
 
 from . import raw
 from .data_channels import key_of
 from .figures import SIZE, Figure, Setting
 from .query_sources import KafkaTopic
-from .service import coordinated
+from .service import coordinated, run_subtask
 from .streaming import session
 
 if TYPE_CHECKING:
@@ -132,20 +129,12 @@ def _job(name: str, bootstrap: str, topic: str, parallelism: int, by: Mapping[st
     return job
 
 
-def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
-    operator = job.operators[subtask.operator]
-    SubtaskRuntime(
-        job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys,
-        codec=operator.codec, state_codec=operator.state_codec,
-    ).run()  # fmt: skip
-
-
 def counted_by_a_job(bootstrap: str, topic: str, parallelism: int, records: int) -> float:
     """From the first record at a sink to the last, with checkpoints meanwhile."""
     times, name = Times(), f"bench-{uuid.uuid4().hex[:12]}"
     job = _job(name, bootstrap, topic, parallelism, {"count": times})
     bare = _job(name, bootstrap, topic, parallelism, {})
-    targets = [partial(_run_subtask, bare, subtask, bootstrap) for subtask in job.settings.subtasks()]
+    targets = [partial(run_subtask, bare, subtask, bootstrap) for subtask in job.settings.subtasks()]
     with coordinated(job, bootstrap, targets) as service:
         if (end := service.wait(DEADLINE_S)) is None or len(times.told) < parallelism:
             raise PenstockError(f"the job has not ended as it was to: {end}, {service.status()}")

@@ -54,5 +54,7 @@ def coordinated(job: Job, bootstrap: str, targets: Iterable[Callable[[str], obje
 def run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
     """Run a subtask in this process until it leaves."""
     operator = job.operators[subtask.operator]
-    transport = KafkaTransport(bootstrap)
-    SubtaskRuntime(job.settings, subtask, operator.subtask, transport, run=run, keys=operator.keys).run()
+    SubtaskRuntime(
+        job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys,
+        codec=operator.codec, state_codec=operator.state_codec,
+    ).run()  # fmt: skip

@@ -20,15 +20,12 @@ from deltalake import DeltaTable, write_deltalake
 from penstock import Context, Finished, Job, OperatorCoordinator, Progress, Subtask
 from penstock.broker import JarsUnavailable
 from penstock.errors import PenstockError
-from penstock.schemas.ids import SubtaskId
 from penstock.schemas.settings import CheckpointSettings
 from penstock.spark_integration import local_session
-from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.tables import Delta
-from penstock.transport.kafka import KafkaTransport
 
 from .figures import Figure, Setting
-from .service import coordinated
+from .service import coordinated, run_subtask
 from .spark_delta import SETTINGS, VERSION, delta_jars
 
 if TYPE_CHECKING:
@@ -103,14 +100,6 @@ def _job(name: str, table: Path, batches: int, parallelism: int, began: Began | 
     return job
 
 
-def _run_subtask(job: Job, subtask: SubtaskId, bootstrap: str, run: str) -> None:
-    operator = job.operators[subtask.operator]
-    SubtaskRuntime(
-        job.settings, subtask, operator.subtask, KafkaTransport(bootstrap), run=run, keys=operator.keys,
-        codec=operator.codec, state_codec=operator.state_codec,
-    ).run()  # fmt: skip
-
-
 def _require_all(table: Path, batches: int) -> None:
     rows = DeltaTable(str(table)).to_pyarrow_table(columns=["n"])
     if rows.num_rows != batches * ROWS or len(rows["n"].unique()) != batches * ROWS:
@@ -122,7 +111,7 @@ def by_a_job(bootstrap: str, folder: Path, batches: int, parallelism: int) -> fl
     began, name, table = Began(), f"bench-{uuid.uuid4().hex[:12]}", folder / uuid.uuid4().hex
     job = _job(name, table, batches, parallelism, began)
     bare = _job(name, table, batches, parallelism, None)
-    targets = [partial(_run_subtask, bare, subtask, bootstrap) for subtask in job.settings.subtasks()]
+    targets = [partial(run_subtask, bare, subtask, bootstrap) for subtask in job.settings.subtasks()]
     with coordinated(job, bootstrap, targets) as service:
         end = service.wait(DEADLINE_S)
         took = time.monotonic() - began.at

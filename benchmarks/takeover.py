@@ -34,10 +34,10 @@ from penstock.broker import EmbeddedBroker
 from penstock.client.job_client import JobClient
 from penstock.coordinator.standby import TAKEOVER_AFTER_S
 from penstock.schemas.ids import SubtaskId
-from penstock.subtask_client.runtime import SubtaskRuntime
 from penstock.transport.kafka import KafkaTransport
 
 from .figures import Figure, Goal, Setting
+from .service import run_subtask
 from .takeover_job import OPERATOR, SUBTASKS, Checker, job
 
 SIGNALS = {"killed": signal.SIGKILL, "frozen": signal.SIGSTOP, "told to leave": signal.SIGTERM}
@@ -192,17 +192,7 @@ class Rounds:
 
 def _run_subtask(name: str, subtask: SubtaskId, bootstrap: str, run: str, reports: Any) -> None:
     Checker.reports = reports
-    renamed = job.renamed(name)
-    operator = renamed.operators[subtask.operator]
-    SubtaskRuntime(
-        renamed.settings,
-        subtask,
-        operator.subtask,
-        KafkaTransport(bootstrap),
-        run=run,
-        codec=operator.codec,
-        state_codec=operator.state_codec,
-    ).run()
+    run_subtask(job.renamed(name), subtask, bootstrap, run)
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:
