@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +19,8 @@ from penstock.broker import EmbeddedBroker
 from penstock.spark_integration.streaming.options import BOOTSTRAP, SinkOptions, SourceOptions
 from penstock.testing import LocalJob
 from penstock.transport.kafka import KafkaTransport
+
+from .counting import Counts, Idle
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -65,31 +66,6 @@ def test_the_page_about_feeds_runs_as_a_script(tmp_path: Path) -> None:
     minutes = int(re.findall(r"minutes: {'AA': (\d+)}", ran.stdout)[0])
     assert minutes >= 100
     assert (ran.stdout + ran.stderr).count("AA is late") == 2, "each subtask is told, once"
-
-
-class Counts(penstock.OperatorCoordinator):
-    """Counts each number that it is given."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-
-    def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
-        for event in events:
-            self.counts[str(event)] = self.counts.get(str(event), 0) + 1
-
-    def handle_request(self, request: Any) -> Any:
-        return self.counts
-
-    def checkpoint_coordinator(self, checkpoint_id: int, result: penstock.CheckpointResult) -> None:
-        result.complete(self.counts)
-
-    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
-        self.counts = dict(state or {})
-
-
-class Idle(penstock.Subtask):
-    def handle_operator_event(self, event: Any) -> None:
-        pass
 
 
 @pytest.mark.kafka

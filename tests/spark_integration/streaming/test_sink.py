@@ -19,6 +19,7 @@ from penstock.spark_integration.streaming.writing import stream_writer
 from penstock.testing.local import LocalJob
 from penstock.transport.kafka import KafkaConfig, KafkaTransport
 
+from .counting import Counts, Idle
 from .test_queries import DEADLINE_S, ended
 
 if TYPE_CHECKING:
@@ -31,45 +32,27 @@ FILES, ROWS = 4, 50
 """Batches, and rows of each."""
 
 
-class Counts(penstock.OperatorCoordinator):
-    """Knows every number that it was given, and how often."""
+class Numbers(Counts):
+    """Waits in batch 2 where a test tells it to, and takes no negative number."""
 
     entered, go_on = threading.Event(), threading.Event()
-
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
 
     def handle_batch(self, query: str, batch_id: int, events: Sequence[Any]) -> None:
         if batch_id == 2:
             self.entered.set()
             assert self.go_on.wait(DEADLINE_S)
-        if any(event["number"] < 0 for event in events):
+        numbers = [event["number"] for event in events]
+        if any(number < 0 for number in numbers):
             raise ValueError("a number is negative")
-        for event in events:
-            number = str(event["number"])
-            self.counts[number] = self.counts.get(number, 0) + 1
-
-    def handle_request(self, request: Any) -> Any:
-        return self.counts
-
-    def checkpoint_coordinator(self, checkpoint_id: int, result: penstock.CheckpointResult) -> None:
-        result.complete(self.counts)
-
-    def reset_to_checkpoint(self, checkpoint_id: int, state: Any) -> None:
-        self.counts = dict(state or {})
-
-
-class Idle(penstock.Subtask):
-    def handle_operator_event(self, event: Any) -> None:
-        pass
+        super().handle_batch(query, batch_id, numbers)
 
 
 @pytest.fixture
 def running(job_name: str, kafka_broker: EmbeddedBroker) -> Iterator[LocalJob]:
-    Counts.entered.clear()
-    Counts.go_on.set()
+    Numbers.entered.clear()
+    Numbers.go_on.set()
     job = penstock.Job(f"fed-{job_name}", checkpoint=CheckpointSettings(interval=5.0))
-    job.operator("op", coordinator=Counts, subtask=Idle, parallelism=1, codec="json", state_codec="json")
+    job.operator("op", coordinator=Numbers, subtask=Idle, parallelism=1, codec="json", state_codec="json")
     transport = KafkaTransport(kafka_broker.bootstrap)
     with LocalJob(job, transport) as running:
         running.wait_for(lambda status: status.state == "running", DEADLINE_S)
@@ -144,13 +127,13 @@ def test_a_worker_and_the_coordinator_die_within_batches_and_each_row_counts_onc
                     continue
                 os.kill(os.getpid(), 9)
 
-    Counts.go_on.clear()
+    Numbers.go_on.clear()
     frame = events(spark, numbers).mapInArrow(strike, "event string")
     query = feed(frame, running, kafka_broker, tmp_path / "checkpoint")
-    assert Counts.entered.wait(DEADLINE_S), query.exception()
+    assert Numbers.entered.wait(DEADLINE_S), query.exception()
     assert Path(struck).exists()
     running.crash_coordinator()
-    Counts.go_on.set()
+    Numbers.go_on.set()
     running.replace_coordinator()
     run_to_the_end(query)
     assert counted(running) == ONCE
