@@ -7,20 +7,17 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ..schemas.acks import FeedPart
+from ..schemas.acks import FEED_NAME_CHARS_MAX, FeedPart
 from ..schemas.codec import encode
 from ..schemas.errors import AppendFailed, ConfigurationError, EventTooLarge, JobError
 from ..schemas.frames import Packed, pack, split, unpack
 from ..schemas.status import ENDED, CommandReply, JobStatus
-from ..transport.incarnation import incarnation
 from ..transport.ports import Partition, Transport, Writer
 from .job_client import JobClient
 from .status_log import StatusLog
 
 ANSWER_S = 10.0
 """Seconds without an answer before a batch is written again; twice as many after each time."""
-QUERY_CHARS_MAX = 64
-"""Characters of a query's id; Spark's have 36."""
 _POLL_S = 0.5
 _RECORD_HEADROOM_BYTES = 4 * 1024
 """For what a part holds besides its events."""
@@ -28,7 +25,7 @@ _RECORD_HEADROOM_BYTES = 4 * 1024
 
 @dataclass(frozen=True, slots=True)
 class QueryBatch:
-    """What one micro-batch sends to one operator's coordinator. ConfigurationError for what no coordinator reads."""
+    """Events of one micro-batch for one operator's coordinator. ConfigurationError for what no coordinator reads."""
 
     operator: str
     query: str
@@ -40,15 +37,15 @@ class QueryBatch:
     def __post_init__(self) -> None:
         if not self.frames:
             raise ConfigurationError(f"{self} has no events, and so no effect: do not send it")
-        if self.batch_id < 0 or not 0 < len(self.query) <= QUERY_CHARS_MAX:
+        if self.batch_id < 0 or not 0 < len(self.query) <= FEED_NAME_CHARS_MAX:
             raise ConfigurationError(
-                f"{self}: ids of batches are 0 and more, and a query's id has 1 to {QUERY_CHARS_MAX} characters"
+                f"{self}: ids of batches are 0 and more, and a query's id has 1 to {FEED_NAME_CHARS_MAX} characters"
             )
 
     @property
     def size(self) -> int:
         """Bytes of its events and their lengths."""
-        return sum(len(frame.lengths) + len(frame.payload) for frame in self.frames)
+        return sum(frame.size for frame in self.frames)
 
     def __str__(self) -> str:
         return f"batch {self.batch_id} of query {self.query}"
@@ -63,13 +60,13 @@ def send_batch(client: JobClient, transport: Transport, batch: QueryBatch, timeo
     """
     frames = [fitting for frame in batch.frames for fitting in _fitting(batch, frame, transport)]
     batch = replace(batch, frames=frames)
-    client.require()
+    history = client.require()
     if (ended := client.ended()) is not None:
         raise _ended(batch, client, ended)
     writer = transport.writer()
     try:
         with StatusLog(transport, client.topics) as log:
-            return _Sender(client, writer, log, incarnation(transport, client.topics), batch).send(timeout_s)
+            return _Sender(client, writer, log, history, batch).send(timeout_s)
     finally:
         writer.close(0.0)
 
@@ -77,11 +74,11 @@ def send_batch(client: JobClient, transport: Transport, batch: QueryBatch, timeo
 def _fitting(batch: QueryBatch, frame: Packed, transport: Transport) -> list[Packed]:
     """The frame's events in frames that fit a record."""
     room = transport.max_record_bytes - _RECORD_HEADROOM_BYTES
-    if len(frame.lengths) + len(frame.payload) <= room:
+    if frame.size <= room:
         return [frame]
     runs = split(unpack(*frame), events_max=max(1, room // 8), bytes_max=room // 2)
     packed = [pack(run) for run in runs]
-    largest = max(len(each.lengths) + len(each.payload) for each in packed)
+    largest = max(each.size for each in packed)
     if largest > room:
         raise EventTooLarge(
             f"{batch} has an event of {largest} bytes, and the broker takes records of at most"

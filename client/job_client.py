@@ -51,14 +51,18 @@ class JobClient:
         """Topics of a job that has no checkpoint log: it was purged half."""
         return [] if self.exists() else self._transport.list_topics(self.topics.root)
 
-    def require(self) -> None:
-        """Raises JobRefused with the jobs there are, where this one is not among them; NotAuthorized where it may not
-        be seen."""
-        if not self.exists():
+    def require(self) -> str:
+        """Return the id of the job's incarnation.
+
+        Raises JobRefused with the jobs there are, where this one is not among them; NotAuthorized where it may not be
+        seen.
+        """
+        if not (found := incarnation(self._transport, self.topics)):
             require_visible(self.topics, self._transport)
             known = ", ".join(list_jobs(self._transport, self.topics.prefix)) or "none"
             raise JobRefused(f"there is no job {self.topics.job!r} on this broker under prefix"
                              f" {self.topics.prefix!r}; there is: {known}")  # fmt: skip
+        return found
 
     # ---- looking
 

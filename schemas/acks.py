@@ -231,6 +231,10 @@ class BatchEvents:
     history: Annotated[str, "id of the job's checkpoint topic: another one in another life of the job"]
 
 
+FEED_NAME_CHARS_MAX = 64
+"""Characters of each name in a :class:`FeedPart`: so a checkpoint's record holds all positions. Spark's ids have 36."""
+
+
 @dataclass(frozen=True, slots=True)
 class FeedPart:
     """A part of a batch that a query sends to a coordinator of a job which it does not drive (section 10.9)."""

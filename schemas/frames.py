@@ -28,6 +28,11 @@ class Packed(NamedTuple):
     lengths: bytes
     payload: bytes
 
+    @property
+    def size(self) -> int:
+        """Bytes that the events take in a record, with their lengths."""
+        return len(self.lengths) + len(self.payload)
+
 
 def pack(events: Sequence[bytes]) -> Packed:
     return Packed(len(events), struct.pack(f"<{len(events)}I", *map(len, events)), b"".join(events))

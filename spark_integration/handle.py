@@ -10,8 +10,8 @@ from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..job import Job, Operator
-from ..schemas.errors import ConfigurationError, JobError, PenstockError
+from ..job import Job
+from ..schemas.errors import JobError, PenstockError
 from ..schemas.status import CommandReply, JobStatus
 from .display import displayed
 from .results import JobResult
@@ -127,7 +127,8 @@ class JobHandle:
         Raises ConfigurationError for an operator that does not exist, JobError where the request is refused, raises
         over there, or is not answered in time.
         """
-        codec = self._operator(operator).codec
+        self._job.settings.operator(operator)
+        codec = self._job.operators[operator].codec
         data = codec.encode(payload)
         reply = self._asked(lambda: self._parts.client.request(operator, data, timeout))
         if reply is None:
@@ -146,7 +147,7 @@ class JobHandle:
         """
         from .streaming.writing import stream_writer  # needs the extra for streaming
 
-        self._operator(operator)
+        self._job.settings.operator(operator)
         return stream_writer(frame, self._job, operator, self._parts.kafka, options)
 
     def stop(self, savepoint: bool = False, timeout: float = 60.0) -> JobResult:
@@ -183,12 +184,6 @@ class JobHandle:
             if error is None and self._supervisor.error is None:
                 raise
             _log.warning("job=%s: its run ended on the way out of its block: %s", self._job.name, ended)
-
-    def _operator(self, name: str) -> Operator:
-        if name not in self._job.operators:
-            known = ", ".join(self._job.operators)
-            raise ConfigurationError(f"job {self._job.name!r} has no operator {name!r}; it has: {known}")
-        return self._job.operators[name]
 
     def _asked(self, ask: Callable[[], CommandReply]) -> CommandReply | None:
         """The reply; None where the run ends first."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from ...checkpoint_log.history import Keyed
 from ...schemas.acks import CoordinatorHeartbeat
 from ...schemas.events import EventsRecord
+from ...schemas.frames import Packed
 from ...schemas.graph import DataPartition
 from ...schemas.ids import SubtaskId
 from ...schemas.state import StateHandle
@@ -213,8 +214,8 @@ class CallBatch:
     operator: str
     query: str
     batch: int
-    frames: list[tuple[int, bytes, bytes]]
-    """Count, lengths and payload of each part."""
+    frames: list[Packed]
+    """The events of each part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ...schemas.frames import Packed
+
 FeedKey = tuple[str, str]
 """Operator, and Spark's id of the query."""
 
@@ -19,8 +21,8 @@ class FeedParts:
     """Bytes of all its parts, as the sender said; ``read`` never has more."""
     read_at: float
     """Monotonic seconds, when its newest part was read."""
-    read: list[tuple[int, bytes, bytes]] = field(default_factory=list)
-    """Count, lengths and payload of each part so far. Empty while the coordinator is being called with it."""
+    read: list[Packed] = field(default_factory=list)
+    """The events of each part so far. Empty while the coordinator is being called with it."""
 
 
 @dataclass(slots=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from ...checkpoint_log.history import Checkpoint
-from ...schemas.acks import FeedPart
+from ...schemas.acks import FEED_NAME_CHARS_MAX, FeedPart
 from ...schemas.checkpoints import FeedPosition
+from ...schemas.frames import Packed
 from ...schemas.status import CommandReply
 from .effects import CallBatch, Reply
 from .feed_state import FeedKey, FeedParts, Feeds
@@ -28,8 +29,6 @@ PART_BYTES = 100
 """What a part takes in memory beside its lengths and payload."""
 CALLBACK = "handle_batch"
 """As the host calls it in CoordinatorRaised."""
-NAME_CHARS_MAX = 64
-"""Characters of the names that a part carries: so all positions fit the record of a checkpoint. Spark's ids have 36."""
 
 
 def restored(checkpoint: Checkpoint | None) -> Feeds:
@@ -50,7 +49,7 @@ def read(job: JobState, part: FeedPart) -> None:
         return job.drop(Dropped.FEED_OUT_OF_ORDER)
     if part.history != job.topic_ids.get(job.settings.topics.checkpoints):
         return job.drop(Dropped.FEED_OF_ANOTHER_INCARNATION)
-    names_too_long = max(len(part.operator), len(part.query), len(part.sender)) > NAME_CHARS_MAX
+    names_too_long = max(len(part.operator), len(part.query), len(part.sender)) > FEED_NAME_CHARS_MAX
     if names_too_long or min(part.batch, part.size) < 0 or not 0 <= part.part < part.parts:
         return job.drop(Dropped.UNREADABLE)
     feeds, key = job.current.feeds, (part.operator, part.query)
@@ -116,7 +115,7 @@ def _room(job: JobState, operator: str) -> int:
 
 
 def _has_room(job: JobState, feeds: Feeds, part: FeedPart) -> bool:
-    """Whether the operator has room for a batch; one whose sender has died gives up its own."""
+    """Tell whether the operator has room for a batch; one whose sender has died gives up its own."""
     room, others = _room(job, part.operator), [key for key in feeds.parts if key[0] == part.operator]
     for key in others:
         other = feeds.parts[key]
@@ -137,8 +136,8 @@ def _size(keys: Collection[FeedKey]) -> int:
 def _add(job: JobState, feeds: Feeds, key: FeedKey, part: FeedPart) -> None:
     assembled = feeds.parts[key]
     assembled.read_at = job.now
-    assembled.read.append((part.count, part.lengths, part.payload))
-    if sum(len(lengths) + len(payload) for _, lengths, payload in assembled.read) > assembled.size:
+    assembled.read.append(Packed(part.count, part.lengths, part.payload))
+    if sum(frame.size for frame in assembled.read) > assembled.size:
         del feeds.parts[key]
         job.drop(Dropped.UNREADABLE)
 

@@ -87,7 +87,7 @@ class Feeder:
         batch, rows = self.committed + 1, [b"%d" % row for row in self._rows]
         cut = self.world.rng.randint(1, len(rows))
         runs = [pack(run) for run in (rows[:cut], rows[cut:]) if run]
-        size = sum(len(run.lengths) + len(run.payload) for run in runs)
+        size = sum(run.size for run in runs)
         self._unsent = [
             encode(
                 FeedPart(

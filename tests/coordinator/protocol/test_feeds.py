@@ -8,7 +8,7 @@ import pytest
 
 from penstock.coordinator.protocol import effects, feeds
 from penstock.coordinator.protocol.inputs import BatchHandled, CoordinatorRaised
-from penstock.schemas.acks import CommandKind, FeedPart, RunStarted
+from penstock.schemas.acks import FEED_NAME_CHARS_MAX, CommandKind, FeedPart, RunStarted
 from penstock.schemas.checkpoints import FeedPosition
 from penstock.schemas.frames import pack, unpack
 from penstock.schemas.settings import OperatorSettings, Rescale
@@ -27,7 +27,7 @@ def parts(
     batch: int, *frames: list[bytes], query: str = "q", sender: str = "", operator: str = "op", history: str = LIFE
 ) -> list[FeedPart]:
     packed = [pack(frame) for frame in frames or [[b"x"]]]
-    size = sum(len(p.lengths) + len(p.payload) for p in packed)
+    size = sum(each.size for each in packed)
     return [
         FeedPart(operator, query, batch, sender or f"{query}-{batch}", i, len(packed), size, history, *each)
         for i, each in enumerate(packed)
@@ -354,5 +354,5 @@ def test_a_region_failover_leaves_the_effect_as_it_is() -> None:
 @pytest.mark.parametrize("named", ["operator", "query", "sender"])
 def test_a_part_with_a_name_that_is_too_long_is_void(named: str) -> None:
     script = running()
-    script.read(*parts(0, **{named: "n" * (feeds.NAME_CHARS_MAX + 1)}))
+    script.read(*parts(0, **{named: "n" * (FEED_NAME_CHARS_MAX + 1)}))
     assert (script.replies(), script.dropped("unreadable")) == ([], 1)
