@@ -111,7 +111,7 @@ class Lister(penstock.Subtask):
 
 
 class Seen:
-    """What the job's objects have seen, whatever became of them."""
+    """Events and checkpoints that the job's objects have seen, whatever became of them."""
 
     def __init__(self) -> None:
         self.handled: list[list[float]] = [[] for _ in range(SUBTASKS)]
@@ -286,7 +286,7 @@ FAULTS: dict[str, Callable[[Watched], None]] = {
 
 @dataclass(frozen=True)
 class Pauses:
-    """What one fault cost one job. Seconds."""
+    """Pauses that one fault cost one job, in seconds."""
 
     fault: str
     clients: str

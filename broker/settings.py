@@ -15,7 +15,7 @@ NODE_ID = 1
 
 @dataclass(frozen=True)
 class Member:
-    """What a node must know to be one of a cluster."""
+    """Settings of one node of a cluster."""
 
     cluster_id: str
     node_id: int

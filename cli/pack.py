@@ -25,7 +25,7 @@ CORES_MAX = 4
 
 
 class DeployMode(StrEnum):
-    """Where the driver runs: here, or in the cluster."""
+    """Place of the driver: here, or in the cluster."""
 
     CLIENT = "client"
     CLUSTER = "cluster"

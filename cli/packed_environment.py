@@ -52,7 +52,7 @@ exit 127
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What has been written."""
+    """Archive that has been written."""
 
     size: int
     """Bytes of the archive."""
@@ -145,7 +145,7 @@ def _installer() -> list[str]:
 
 
 def _own_requirements() -> list[str]:
-    """What Penstock needs but Spark does not bring, in the versions that are installed here."""
+    """Return what Penstock needs but Spark does not bring, in the versions that are installed here."""
     names = []
     for requirement in metadata.requires(DISTRIBUTION) or ():
         name = re.split(r"[^A-Za-z0-9._-]", requirement, maxsplit=1)[0]

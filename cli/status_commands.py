@@ -151,7 +151,7 @@ def _now_ms() -> int:
 
 
 def ago(status: JobStatus, age_s: float | None = None) -> str:
-    """How long ago it was told; as old as it says, or as it is now."""
+    """Return how long ago it was told; as old as it says, or as it is now."""
     age = int(_age_s(status) if age_s is None else age_s)
     if age < 120:
         return f"{age} s ago"

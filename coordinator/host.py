@@ -194,7 +194,7 @@ class OperatorHost:
         return inputs.RequestAnswered(call.offset, True, "answered", answer)
 
     def _handle_batch(self, call: effects.CallBatch) -> None:
-        """What is refused before anything has changed concerns its sender alone. Anything else goes through."""
+        """Hand a batch over. Refusing it, before anything has changed, concerns its sender; other errors go through."""
         error, decode = "", self.spec.codec.decode
         try:
             events = [decode(event) for frame in call.frames for event in unpack(*frame)]

@@ -24,7 +24,7 @@ class CoordinatorOptions:
     continues: bool = False
     """Whether this instance follows another of the same host: then a job that has ended meanwhile stays ended."""
     known: Known = field(default_factory=Known)
-    """What the checkpoint log must hold, by what the host has heard of the coordinator before."""
+    """Facts that the checkpoint log must hold, by what the host has heard of the coordinator before."""
     status_interval_s: float = 1.0
     on_silent: Callable[[SubtaskId, str, str], None] | None = None
     """Called with (subtask, task, cause) where an attempt is silent, or stuck: end its task, if you can."""

@@ -36,7 +36,7 @@ _QUERY_PROPERTY = "sql.streaming.queryId"
 
 @dataclass
 class EventsMessage(WriterCommitMessage):
-    """What a task wants to have sent."""
+    """Events that a task wants to have sent."""
 
     query: str
     frames: list[Packed]
