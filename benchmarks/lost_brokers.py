@@ -109,6 +109,9 @@ class Lister(penstock.Subtask):
     def snapshot_state(self, checkpoint_id: int) -> Any:
         return [self.count, self.ended]
 
+    def notify_checkpoint_complete(self, checkpoint_id: int) -> None:
+        self.seen.notified[self.index] = checkpoint_id
+
 
 class Seen:
     """Events and checkpoints that the job's objects have seen, whatever became of them."""
@@ -116,6 +119,8 @@ class Seen:
     def __init__(self) -> None:
         self.handled: list[list[float]] = [[] for _ in range(SUBTASKS)]
         self.completed: list[tuple[float, int]] = []
+        self.notified: dict[int, int] = {}
+        """The newest completed checkpoint that each subtask knows."""
         self.counted: dict[int, int] = {}
         self.wrong: list[str] = []
         self.ending = threading.Event()
@@ -124,12 +129,19 @@ class Seen:
 class Watched:
     """A running job on a cluster, and what it has seen. Times are monotonic seconds."""
 
-    def __init__(self, cluster: EmbeddedCluster, client_settings: dict[str, str], replication_factor: int = 3) -> None:
+    def __init__(
+        self,
+        cluster: EmbeddedCluster,
+        client_settings: dict[str, str],
+        replication_factor: int = 3,
+        checkpoint_s: float | None = CHECKPOINT_S,
+    ) -> None:
+        """``checkpoint_s``: seconds from one checkpoint to the next; None: only savepoints."""
         self.cluster, self.seen = cluster, Seen()
         self.transport = KafkaTransport(cluster.bootstrap, client_settings)
         job = penstock.Job(
             f"lost-{uuid.uuid4().hex[:8]}",
-            checkpoint=penstock.CheckpointSettings(interval=CHECKPOINT_S),
+            checkpoint=penstock.CheckpointSettings(interval=checkpoint_s),
             replication_factor=replication_factor,
             heartbeat_timeout=60.0,  # one client may find a new leader long before another
         )

@@ -15,10 +15,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from benchmarks.lost_brokers import FAULTS, Watched, wait_for, watched
+from benchmarks.lost_brokers import DEADLINE_S, FAULTS, Watched, wait_for, watched
 from penstock.broker import EmbeddedCluster
 from penstock.cli.doctor import job_topics
 from penstock.schemas.errors import BrokerUnreachable, ConfigurationError
+from penstock.schemas.status import Ending
 from penstock.transport import Partition
 from penstock.transport.durability import risks
 from penstock.transport.kafka import KafkaTransport
@@ -78,6 +79,45 @@ def test_a_partition_that_nobody_leads_is_named(cluster: EmbeddedCluster) -> Non
             assert "missing: broker 1" in missing.what
     finally:
         cluster[0].start()
+
+
+def test_a_checkpoint_that_an_unclean_election_has_lost_fails_the_job(cluster: EmbeddedCluster) -> None:
+    """The broker that is elected lacks the newest savepoint, which the subtasks know to be complete.
+
+    Savepoints alone are taken, so that no transaction is open while a broker is lost: it would hide the log's end.
+    """
+    job = Watched(cluster, {}, checkpoint_s=None)
+    log = Partition(job.topics.checkpoints, 0)
+    _create_with_copies_on(cluster, log.topic, [1, 2])
+    with closing(job.transport), job.local:
+        left = _savepoint(job)
+        wait_for(lambda: job.copies(log.topic).in_sync == {1, 2}, "both copies of the log are in sync")
+        ahead = job.leader(log.topic)
+        behind = next(broker for broker in (cluster[0], cluster[1]) if broker is not ahead)
+        behind.kill()
+        lost = _savepoint(job)
+        assert set(job.local.client.history().checkpoints) == {left, lost}
+        job.local.crash_coordinator()
+        ahead.kill()
+        behind.start()
+        wait_for(lambda: job.leader(log.topic) is behind, "the broker that lacks the savepoint is elected")
+        job.local.replace_coordinator()
+        outcome = job.local.wait(DEADLINE_S)
+        ahead.start()
+    assert outcome.ending is Ending.FAILED, outcome
+    assert "has lost its end" in outcome.cause, outcome
+    assert f"was told that checkpoint {lost} is complete" in outcome.cause, outcome
+    assert f"start with --from-checkpoint {left}, or --fresh" in outcome.cause, outcome
+
+
+def _savepoint(job: Watched) -> int:
+    """Take a savepoint; return its id once every subtask knows that it is complete, and its transaction has ended."""
+    wait_for(lambda: all(job.seen.handled), "every subtask is given events")
+    reply = job.local.client.savepoint(DEADLINE_S)
+    assert reply.accepted, reply
+    wait_for(lambda: set(job.seen.notified.values()) == {reply.checkpoint_id}, "every subtask knows of the savepoint")
+    job.transport.read_all(Partition(job.topics.checkpoints, 0), DEADLINE_S)
+    return reply.checkpoint_id
 
 
 def _create_with_copies_on(cluster: EmbeddedCluster, topic: str, brokers: list[int]) -> None:
