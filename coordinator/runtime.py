@@ -43,6 +43,7 @@ from . import acks_reader, preflight
 from .acks_reader import AcksReader
 from .best_effort_writer import SideWriter
 from .epoch_filter import EpochFilter
+from .event_ends import EventEnds
 from .host import CoordinatorSpec, OperatorHost, close_all
 from .late_stops_writer import tell_to_leave, untold
 from .mailbox import Item, Mailbox
@@ -107,6 +108,7 @@ class CoordinatorRuntime:
         self._leaving = threading.Event()
         self._before: preflight.Seen | None = None
         self._event_partitions = event_partitions(settings)
+        self._event_ends = EventEnds(self._event_partitions, transport)
         self._encoded_last: tuple[EventsRecord | None, bytes] = None, b""
         self._data_partitions = data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
@@ -352,7 +354,8 @@ class CoordinatorRuntime:
         if size:
             self._mailbox.count_unsent(subtask.operator, size)
 
-        def taken(_: int | None, error: Exception | None) -> None:
+        def taken(offset: int | None, error: Exception | None) -> None:
+            self._event_ends.appended(partition, offset)
             self._logs.outstanding.ended()
             if size:
                 self._mailbox.count_unsent(subtask.operator, -size)
@@ -425,11 +428,10 @@ class CoordinatorRuntime:
         if not events.flush(self.options.deadline_s):
             return  # the checkpoint's timeout says so
         try:
-            ends = self._transport.offsets(list(self._event_partitions.values()), self.options.deadline_s)
+            seen = self._event_ends.seen(self.options.deadline_s)
         except TransportError as error:
             _log.warning("job=%s: the ends of the event partitions cannot be read: %s", self.settings.name, error)
             return
-        seen = {subtask: ends[partition].end for subtask, partition in self._event_partitions.items()}
         self._mailbox.post(inputs.EndsSeen(effect.checkpoint_id, seen))
 
     def _store(self, effect: effects.StoreState) -> None:
