@@ -13,7 +13,7 @@ from ..schemas.ids import NO_CHECKPOINT, SubtaskId
 from ..schemas.state import OPEN_END, ChannelPosition, Segment, Sender
 from .checkpoint_index import KnownCheckpoint, LogFacts
 from .record_summary import told
-from .report import Extent, Kind, Place, Report
+from .report import COPIES, Extent, Kind, Place, Report
 from .snapshots import sender_of
 
 
@@ -36,6 +36,8 @@ class DataCheck:
         self._report, self._place, self._extent, self._facts = report, place, extent, facts
         self._upstream, self._receiver = upstream, receiver
         self._due: dict[Sender, int] = {}
+        self._first: dict[Sender, int] = {}
+        """Sequence of its first record here."""
         self._barrier: dict[Sender, int] = {}
         """The newest id of each sender."""
         self._barriers: dict[tuple[Sender, int], tuple[int, KnownCheckpoint]] = {}
@@ -108,6 +110,9 @@ class DataCheck:
         if not 1 <= sender.epoch <= self._facts.last_epoch:
             if sender.epoch < 1 or offset < self._extent.settled:
                 self._damage(Kind.EPOCH, offset, f"an epoch from 1 to {self._facts.last_epoch}", told(record))
+            return
+        if record.sequence < self._first.setdefault(sender, record.sequence if self._extent.begin else 0):
+            self._report.void[COPIES] += 1  # of what has been truncated
             return
         due = self._due.get(sender, 0 if self._extent.begin == 0 else record.sequence)
         if record.sequence != due:

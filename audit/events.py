@@ -25,7 +25,7 @@ from ..schemas.state import Segment
 from .acks import Reported, Said
 from .checkpoint_index import KnownCheckpoint, LogFacts
 from .record_summary import told
-from .report import Extent, Kind, Place, Report
+from .report import COPIES, Extent, Kind, Place, Report
 from .starts import disagreements
 
 
@@ -40,6 +40,8 @@ class _Epoch:
     """Where it began in this partition, as its Starts say."""
     due: dict[int, int] = field(default_factory=dict)
     """Sequence of the next event, by attempt under policy reset, else under NO_ATTEMPT."""
+    first: dict[int, int] = field(default_factory=dict)
+    """Sequence of the first event whose predecessors have been truncated, in the same way."""
     start: Start | None = None
     """The newest."""
     attempt: int = NO_ATTEMPT
@@ -212,8 +214,12 @@ class EventsCheck:
         due = self._due(epoch, key)
         if epoch.policy is None and frame.attempt != epoch.attempt and frame.sequence == 0:
             due = 0  # whether each attempt is numbered from 0 would stand in its Start
+        if frame.sequence + frame.count <= epoch.first.get(key, 0):
+            self._report.void[COPIES] += 1
+            return
         if due is None:
             self._report.unjudged["sequences whose beginning has been truncated"] += 1
+            epoch.first[key] = frame.sequence
         elif frame.sequence != due:
             behind = "" if self._broken_at is None else f", behind an unreadable record at offset {self._broken_at}"
             expected = f"event {due} of epoch {epoch.number} for {self._subtask}"
@@ -265,10 +271,14 @@ class EventsCheck:
     def _marker(self, offset: int, epoch: _Epoch, marker: TriggerCheckpoint) -> None:
         n = marker.checkpoint_id
         self._report.checked["markers"] += 1
-        self._id_of_epoch(offset, epoch, marker)
         key = NO_ATTEMPT
         if epoch.policy is FailoverPolicy.RESET:
             key = NO_ATTEMPT if epoch.start is None else epoch.start.attempt
+        known, snapshot = self._snapshots.get(n, (None, None))
+        if self._copies_what_is_gone(epoch, key, marker, known, snapshot):
+            self._report.void[COPIES] += 1
+            return
+        self._id_of_epoch(offset, epoch, marker)
         due = self._due(epoch, key) if epoch.policy is not None else epoch.due.get(NO_ATTEMPT)
         if due is None:
             self._report.unjudged["sequences whose beginning has been truncated"] += 1
@@ -278,7 +288,6 @@ class EventsCheck:
         if epoch.policy is not None:
             epoch.due.setdefault(key, marker.sequence)
         epoch.marker = max(epoch.marker, n)
-        known, snapshot = self._snapshots.get(n, (None, None))
         if known is not None and snapshot is not None and snapshot.epoch == epoch.number:
             self._markers.pop(n, None)
             if known.by_query:
@@ -288,6 +297,15 @@ class EventsCheck:
         elif n in self._markers:
             expected = f"the marker of checkpoint {n} in epoch {self._markers[n].header.epoch}"
             self._damage(Kind.POSITION, offset, expected, told(marker))
+
+    def _copies_what_is_gone(
+        self, epoch: _Epoch, key: int, marker: TriggerCheckpoint, known: KnownCheckpoint | None,
+        snapshot: SubtaskSnapshot | None,
+    ) -> bool:  # fmt: skip
+        """Whether the first copy of a marker has been truncated."""
+        if known is not None and snapshot is not None and not known.by_query and not snapshot.finished:
+            return known.header.epoch == epoch.number and snapshot.event_position <= self._extent.begin
+        return marker.checkpoint_id <= epoch.marker and marker.sequence <= epoch.first.get(key, -1)
 
     def _id_of_epoch(self, offset: int, epoch: _Epoch, marker: TriggerCheckpoint) -> None:
         n, block = marker.checkpoint_id, self._facts.epochs.get(epoch.number)

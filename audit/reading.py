@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
-from ..schemas.acks import AcksRecord
+from ..schemas.acks import AcksRecord, Heartbeat
 from ..schemas.checkpoints import CheckpointLogRecord
 from ..schemas.codec import Record, decode
 from ..schemas.data import DataRecord
@@ -27,7 +28,7 @@ from .checkpoint_index import LogFacts
 from .checkpoint_log import CheckpointLogCheck
 from .data import DataCheck
 from .events import EventsCheck
-from .report import Extent, Kind, Place, Report
+from .report import COPIES, Extent, Kind, Place, Report
 
 Progress = Callable[[str, int, int], None]
 """Called now and then with a partition, how many records of it have been read, and how many there are."""
@@ -49,6 +50,11 @@ SILENCE_S = 30.0
 """A broker that gives nothing for so long, while something is there, is away."""
 _POLL_RECORDS = 1_000
 _AGAIN_MAX = 10
+_COUNT_ONCE = EventsRecord | DataRecord | Heartbeat
+"""Of what else a subtask or a query says, each copy may be the one that counted."""
+_REPEATS_WITHIN = 65_536
+"""A copy stands at most so many records behind the first. A client has five requests with a broker, each of at most
+10,000 records."""
 _SUBTASK_KEY = re.compile(rb"([0-9]{1,9}):-?[0-9]*")
 
 
@@ -184,6 +190,7 @@ class _Audit:
         if extent.begin >= extent.end:
             return
         position, deadline = extent.begin, time.monotonic() + SILENCE_S
+        repeats = _Repeats()
         reader = self._transport.reader({at: position})
         try:
             while position < extent.end:
@@ -197,7 +204,9 @@ class _Audit:
                     if position > extent.end:
                         break
                     decoded = _decoded(record)
-                    if isinstance(decoded, kinds):
+                    if isinstance(decoded, _COUNT_ONCE) and repeats.has(record.value):
+                        report.void[COPIES] += not isinstance(decoded, Heartbeat)
+                    elif isinstance(decoded, kinds):
                         if isinstance(decoded, EventsRecord):
                             _require_key(record, report)
                         check.read(record.offset, decoded)
@@ -211,6 +220,25 @@ class _Audit:
 
     def _tell(self, at: Partition, done: int, of: int) -> None:
         self._progress(str(at), min(done, of), of)
+
+
+class _Repeats:
+    """Knows exact copies: a writer may append again what it has appended already (protocol, section 4.1)."""
+
+    def __init__(self) -> None:
+        self._newest: deque[int] = deque()
+        self._known: set[int] = set()
+
+    def has(self, value: bytes | None) -> bool:
+        """Tell whether the same stands close before."""
+        mark = hash(value)
+        if mark in self._known:
+            return True
+        self._known.add(mark)
+        self._newest.append(mark)
+        if len(self._newest) > _REPEATS_WITHIN:
+            self._known.discard(self._newest.popleft())
+        return False
 
 
 def _decoded(record: LogRecord) -> Record | None:

@@ -14,6 +14,10 @@ TOLD_MAX = 20
 """So many a report tells in its text."""
 
 
+COPIES = "records that stand twice"
+"""In :attr:`Report.void`."""
+
+
 class Kind(StrEnum):
     """What is wrong at a place. ``docs/audit.md`` says what each means for the job."""
 
@@ -52,7 +56,7 @@ class Kind(StrEnum):
     COMMAND = "command"
     """An executed command that does not stand where it is said to, or counts as executed before it was written."""
     SEQUENCE = "sequence"
-    """A frame, marker or barrier that does not carry the sequence that is due: records are missing or repeated."""
+    """A frame, marker or barrier that does not carry the sequence that is due, and is no copy: records are missing."""
     FRAME = "frame"
     """A frame whose parts contradict one another."""
     GENERATION = "generation"

@@ -242,6 +242,8 @@ class DryRun:
             case Dropped.OTHER_ATTEMPT if isinstance(record, EventFrame):
                 counts = start.attempt if segment is None else segment.attempt
                 return f"not for this attempt (sent to {record.attempt}, {here} attempt {counts} counts)"
+            case Dropped.REPEATED:
+                return "its events stand above already: its writer repeats them"
             case Dropped.OUTSIDE_RANGES:
                 return "between the ranges that the checkpoint names"
             case _:

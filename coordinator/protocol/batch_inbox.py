@@ -44,6 +44,8 @@ def reread(job: JobState, rereading: Rereading, record: AcksRecord) -> None:
         isinstance(record, BatchEventFrame)
         and (frames := rereading.frames.get(record.writer)) is not None  # mutant: any-writer-counts.writer
     ):
+        if frames and record.sequence <= frames[-1].sequence:  # mutant: repeated-batch-events-count
+            return
         rereading.size += len(record.payload)
         if rereading.size <= _bound(job, rereading.manifest):
             frames.append(record)

@@ -101,6 +101,8 @@ class RangeCheck:
             return None
         if not isinstance(found, EventFrame) or found.epoch != part.epoch:
             return None
+        if found.sequence < self.sequence and found.sequence + found.count <= self.sequence:
+            return None  # a repeat
         if self.closed:
             raise self._broken(f"offset {record.offset} holds events behind the marker of the batch")
         if found.sequence != self.sequence:

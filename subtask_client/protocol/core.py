@@ -302,12 +302,15 @@ class SubtaskCore(Instance):
         reading = running.reading
         if refusal := reading.refusal(frame, segment):
             return self.drop(refusal)
+        key = reading.key_of(frame)
+        expected = reading.due(key)
+        if frame.sequence < expected and frame.sequence + frame.count <= expected:  # mutant: repeated-events-count
+            return self.drop(Dropped.REPEATED)
         try:
             events = unpack(frame.count, frame.lengths, frame.payload)
         except UnreadableRecord:  # the sequence check of the next one tells that events are missing
             return self.drop(Dropped.UNREADABLE)
-        key = reading.key_of(frame)
-        if (expected := reading.due(key)) != frame.sequence:
+        if frame.sequence != expected:
             own = key == reading.own_key
             return self._gap(offset, expected, frame.sequence, "the frame", missing=expected if own else -1)
         if not events:

@@ -19,6 +19,7 @@ class Dropped(StrEnum):
     OUTSIDE_RANGES = "outside_ranges"
     BEFORE_START = "before_start"
     ALREADY_READ = "already_read"
+    REPEATED = "repeated"
     DEAD_MARKER = "dead_marker"
     STALE_NOTICE = "stale_notice"
     STALE_RESET = "stale_reset"

@@ -108,7 +108,7 @@ class Reading:
     def gap(self, who: str, offset: int, expected: int, found: int, what: str) -> SequenceGap:
         """The error for ``what`` at ``offset`` not carrying the sequence that is due (section 5.4)."""
         return SequenceGap(
-            f"{who}: events are missing or repeated in the events partition: expected sequence {expected} of epoch"
+            f"{who}: events are missing in the events partition: expected sequence {expected} of epoch"
             f" {self.start.epoch}, but {what} at offset {offset} has {found} (own Start at offset {self.offset}, its"
             f" event position {self.start.event_position}); the log was truncated, or something else writes to it"
         )

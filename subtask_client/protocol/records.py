@@ -41,12 +41,15 @@ def read(core: Instance, running: Running | None, read: DataRead) -> None:
         return core.drop(Dropped.OTHER_SENDER)
     if refusal := channel.refusal(offset, record.sender):
         return core.drop(refusal)
+    expected = channel.due(record.sender)
+    if record.sequence < expected:  # mutant: repeated-records-count
+        return core.drop(Dropped.REPEATED)
     aligning = running.alignment
     if aligning is not None and channel.sender in aligning.delivered:  # mutant: blocked-channel-read-on
         # What counts, and is not below any position that a snapshot names: a completed checkpoint truncates the rest.
         aligning.skipped.setdefault(upstream, offset)  # mutant: highest-skipped-offset
         return core.drop(Dropped.BLOCKED)
-    if (expected := channel.due(record.sender)) != record.sequence:
+    if record.sequence != expected:
         return _gap(core, channel, offset, expected, record)
     return _take(core, running, channel, offset, record)
 
@@ -99,7 +102,7 @@ def follow_up(core: Instance, running: Running) -> None:
 
 def _gap(core: Instance, channel: Channel, offset: int, expected: int, record: DataRecord) -> None:
     gap = SequenceGap(
-        f"{core.who()}: records from {channel.sender} are missing or repeated: expected sequence {expected} of its"
+        f"{core.who()}: records from {channel.sender} are missing: expected sequence {expected} of its"
         f" generation {record.sender.full_generation}, but the {type(record).__name__} at offset {offset} has"
         f" {record.sequence}; the log was truncated, or something else writes to it"
     )

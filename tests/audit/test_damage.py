@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.audit import Kind
+from penstock.audit.report import COPIES
 from penstock.schemas.acks import CheckpointAck, Command, Heartbeat, Hello, OperatorEventFrame
 from penstock.schemas.checkpoints import (
     CheckpointCompleted,
@@ -50,7 +51,7 @@ SEEDS = {
     "query": ("query-1", 1),
     "feeds": ("feeds-replay", 1),
     "rescaled": ("rescale-savepoints", 439),
-    "shrunk": ("rescale-often", 58),
+    "shrunk": ("rescale-often", 591),
 }
 """Which simulated history each set of logs is."""
 
@@ -184,10 +185,10 @@ def a_frame_is_missing_under_reset(logs: Logs) -> tuple[Kind, At]:
 
 
 @damage("replay")
-def a_frame_stands_twice(logs: Logs) -> tuple[Kind, At]:
+def another_frame_has_the_same_sequence(logs: Logs) -> tuple[Kind, At]:
     at, frame, _, _ = frame_before_a_frame(logs)
     again = At(at.partition, at.offset + 1)
-    logs.insert(again, frame)
+    logs.insert(again, replace(frame, payload=bytes(len(frame.payload))))
     return Kind.SEQUENCE, again
 
 
@@ -261,7 +262,7 @@ def a_marker_stands_before_an_event_of_its_checkpoint(logs: Logs) -> tuple[Kind,
 @damage("replay")
 def a_marker_uses_an_id_again(logs: Logs) -> tuple[Kind, At]:
     at, marker = logs.first(TriggerCheckpoint)
-    behind, _ = logs.behind(at, TriggerCheckpoint, lambda m: m.epoch == marker.epoch)
+    behind, _ = logs.behind(at, TriggerCheckpoint, lambda m: m.epoch == marker.epoch and m.sequence > marker.sequence)
     logs.change(behind, checkpoint_id=marker.checkpoint_id)
     return Kind.CHECKPOINT_ID, behind
 
@@ -788,3 +789,13 @@ def an_event_stands_between_the_marker_and_the_end_of_its_batch(logs: Logs) -> t
                 logs.swap(at, behind)
                 return Kind.BATCH, behind
     raise LookupError("no marker behind a frame")
+
+
+@pytest.mark.parametrize("kind", [EventFrame, TriggerCheckpoint, Notice, RecordFrame, Barrier])
+def test_an_exact_copy_is_no_damage(kind: type) -> None:
+    logs = healthy("data").copy()
+    at, record = logs.last(kind)
+    logs.append(at.partition, record)
+    report = logs.audit()
+    assert report.healthy, str(report)
+    assert report.void[COPIES] == 1

@@ -94,11 +94,16 @@ def test_a_range_is_read_first_under_the_epoch_and_attempt_that_it_names() -> No
     assert told[4][2] == "void: sent in epoch 1, and the restore begins epoch 2 behind it"
 
 
-def test_a_frame_that_repeats_or_skips_events_fails_the_attempt_and_nothing_behind_it_is_read() -> None:
+def test_a_frame_that_stands_twice_is_skipped() -> None:
+    told = verdicts(DryRun("job", begun()), at(10, frame(2, 7, b"a")), at(11, frame(2, 7, b"a")))
+    assert [said[1:] for said in told][1:] == [("skipped", "its events stand above already: its writer repeats them")]
+
+
+def test_a_frame_that_skips_events_fails_the_attempt_and_nothing_behind_it_is_read() -> None:
     dry_run = DryRun("job", begun())
-    told = verdicts(dry_run, at(10, frame(2, 7, b"a")), at(11, frame(2, 7, b"a")), at(12, frame(2, 8, b"b")))
+    told = verdicts(dry_run, at(10, frame(2, 7, b"a")), at(11, frame(2, 9, b"c")), at(12, frame(2, 8, b"b")))
     assert [verdict for _, verdict, _ in told] == ["handled", "fails", "not read"]
-    assert "expected sequence 8 of epoch 2, but the frame at offset 11 has 7" in told[1][2]
+    assert "expected sequence 8 of epoch 2, but the frame at offset 11 has 9" in told[1][2]
     assert dry_run.verdicts[Verdict.FAILS] == 1
 
 

@@ -106,7 +106,7 @@ class Config:
     backlog: bool = False
     """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
-    """What a subtask says stands twice in the log."""
+    """What a process has appended stands twice in the log."""
     driven_by_query: bool = False
     """A Spark query drives the job."""
     parallelism: int = 2
@@ -215,6 +215,12 @@ class Config:
             replay_retention=self.retention or 0.0,
         )
 
+
+_WITH_REPEATS = (
+    "replay2", "reset2", "global2", "pair", "pair-unaligned", "pair-timeout", "pair-reset", "chain-unaligned",
+    "query-3", "retention-replay", "rescale-replay", "feeds-two", "forks-replay",
+)  # fmt: skip
+"""Configurations that are run with writers that repeat themselves, too."""
 
 _NO_FAULTS = Config(
     "", coordinator_faults=0, subtask_faults=0, twins=0, raises=0, refusals=0, jumps=0, runs=0, outages=0, freezes=0,
@@ -427,7 +433,6 @@ def _configs() -> dict[str, Config]:
         ]
     all_ += [
         replace(Config("", max_concurrent=2, finite=True, eager_end=True), name="eager-end-savepoints", savepoints=1.0),
-        Config("repeats", max_concurrent=2, duplicates=20.0),
         Config("refused-stops", max_concurrent=2, runs=5.0, refusals=12.0, twins=6.0, coordinator_faults=0.3),
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
@@ -454,7 +459,9 @@ def _configs() -> dict[str, Config]:
         replace(_NO_FAULTS, name="calm"),
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]
-    return {config.name: config for config in all_}
+    by_name = {config.name: config for config in all_}
+    repeats = {f"repeats-{name}": replace(by_name[name], duplicates=20.0) for name in _WITH_REPEATS}
+    return by_name | {name: replace(config, name=name) for name, config in repeats.items()}
 
 
 CONFIGS = _configs()

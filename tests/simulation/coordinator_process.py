@@ -639,6 +639,7 @@ class CoordinatorProcess:
             acts += [
                 (3.0, pen.flush, partition) for partition in pen.waiting() if world.takes(partition) and not self.away
             ]
+        acts += [] if self.away else world.repeats(self.pen)
         if self.heartbeat is not None and self.heartbeat[1]():
             acts.append((3.0, self._beat))
         if self.host is not None and world.now >= self.status_at and not isinstance(self.blocked, effects.Commit):

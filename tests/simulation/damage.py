@@ -93,12 +93,16 @@ def _repeat(world: World) -> None:
 
 
 def _stray(world: World) -> None:
-    """Only what an attempt may read again: in the same epoch it is the same event."""
+    """A copy of a frame, which does no harm, or one that leaves a hole before it."""
     partition = world.event_partition(world.rng.choice(world.settings.subtasks()))
     frames = [r for r in world.broker._log(partition).records if isinstance(decode(r.value), EventFrame)]
     if frames:
         record = world.rng.choice(frames)
-        world.trace(f"record {record.offset} of {partition} is written AGAIN:", decode(record.value))
+        stray = decode(record.value)
+        assert isinstance(stray, EventFrame)
+        if world.rng.random() < 0.7:
+            stray = replace(stray, sequence=stray.sequence + 1_000)
+        world.trace(f"somebody else writes to {partition}:", stray)
         pen = Pen(world.transport)
-        pen.append(partition, record.value or b"", record.key, None)
+        pen.append(partition, encode(stray), record.key, None)
         world.adrift.append(pen)

@@ -59,6 +59,7 @@ class Feeder:
         if world.away:
             return acts
         acts += [(2.0, self._pen.flush, at) for at in self._pen.waiting()]
+        acts += world.repeats(self._pen)
         acts += [(0.3, self._write, older) for older in self._older if older]
         if self.is_over:
             return acts

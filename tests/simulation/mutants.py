@@ -90,7 +90,7 @@ MUTANTS: dict[str, Mutant] = {
             "for other in sorted(pending.required - set(pending.acks))[:1]:\n"
             "    _add_snapshot(pending, other, replace(pending.acks[slot.subtask], subtask=other.index))"
         ),
-        "repeats",
+        "repeats-replay2",
     ),
     "anybodys-records": Mutant(
         "section 3: the coordinator drops what does not match the attempt",
@@ -173,6 +173,21 @@ MUTANTS: dict[str, Mutant] = {
         {"contained": Always(), "beyond": Never()},
         "global2",
         200,
+    ),
+    "repeated-events-count": Mutant(
+        "section 5.4: a frame whose events have been handled is a repeat, and has no effect",
+        Never(),
+        "repeats-replay2",
+    ),
+    "repeated-records-count": Mutant(
+        "section 9: a record of a channel below the sequence that is due is a repeat, and has no effect",
+        Never(),
+        "repeats-pair",
+    ),
+    "repeated-batch-events-count": Mutant(
+        "section 10.7: a frame that repeats what its writer has written counts once",
+        Never(),
+        "repeats-query-3",
     ),
     "same-gap-for-ever": Mutant(
         "section 5.4: a gap that fails two attempts is voided by a new epoch",

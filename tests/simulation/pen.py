@@ -50,6 +50,16 @@ class Pen:
         if outcome is not None:
             outcome(offsets[0], None)
 
+    def repeat(self, partition: Partition, rng: random.Random) -> None:
+        """The oldest records reach the log, and their answers are lost: the same are appended again, by :meth:`flush`.
+
+        So a client does where a partition's leader changes while another partition has refused what it sent out of
+        order (librdkafka issue 4953).
+        """
+        queue = self.queues[partition]
+        for value, key, _ in list(queue)[: rng.randint(1, len(queue))]:
+            self._writer.append(partition, value, key, None)
+
     def refuse(self, partition: Partition, *, stands: bool) -> None:
         """The broker's answer to the oldest record is an error, whether it ``stands`` or not; no later one stands."""
         if stands:

@@ -215,6 +215,7 @@ class QueryProcess:
         if not world.away:
             acts += [(0.4, self._listener.flush, at) for at in self._listener.waiting()]
             acts += [(3.0, self._pen.flush, at) for at in self._pen.waiting()]
+            acts += world.repeats(self._pen)
         if world.faulty:
             config, rate = world.config, world.rate
             acts.append(Fault(0.05 * rate * config.query_faults, self.crash))
@@ -252,6 +253,7 @@ class QueryProcess:
             acts.append((2.0, self._succeed, task))
         for at in () if world.away else task.pen.waiting():
             acts.append((3.0, task.pen.flush, at))
+        acts += [] if world.away else world.repeats(task.pen)
         if world.faulty:
             acts.append(Fault(0.1 * world.rate * world.config.query_faults, self._fail, task))
         return acts

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.schemas.acks import AcksRecord, OperatorEventFrame
+from penstock.schemas.acks import AcksRecord
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.data import DataRecord
 from penstock.schemas.errors import PositionUnavailable, SequenceGap, StateError, TopicMissing
@@ -180,8 +180,6 @@ class SubtaskProcess:
 
     def _write(self, record: AcksRecord, outcome: Outcome | None = None) -> None:
         self.pen.append(self.world.acks, encode(record), None, outcome)
-        if not isinstance(record, OperatorEventFrame) and self.world.chance(0.01 * self.world.config.duplicates):
-            self.pen.append(self.world.acks, encode(record), None, None)
 
     def _hello_taken(self, nonce: str, offset: int | None) -> None:
         if offset is not None:
@@ -456,6 +454,7 @@ class SubtaskProcess:
         acts: list[Any] = []
         if not self.away:
             acts += [(3.0, self.pen.flush, partition) for partition in self.pen.waiting()]
+            acts += world.repeats(self.pen)
         acts += [(1.5, self.upload, location) for location in self.uploads]
         if (running is not None or self.core.former is not None) and world.now >= self.beat_at:
             acts.append((3.0, self.beat, True))

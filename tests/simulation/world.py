@@ -206,6 +206,12 @@ class World:
         """Whether the broker takes records for it."""
         return not self.away and self.now >= self.parted_until.get(partition, 0.0)
 
+    def repeats(self, pen: Pen) -> list[Fault]:
+        """A writer of events, records or acks may append again what stands already (section 4.1)."""
+        weight = 0.02 * self.rate * self.config.duplicates if self.faulty else 0.0
+        at = [partition for partition in pen.waiting() if self.takes(partition)] if weight else []
+        return [Fault(weight, pen.repeat, partition, self.rng) for partition in at]
+
     @property
     def settled(self) -> bool:
         """No fault, and no takeover, for longer than any timeout: from here on nobody may be given up."""

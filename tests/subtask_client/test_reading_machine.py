@@ -68,6 +68,8 @@ def count(log: list[Any], start_at: int) -> Counted:
             if len(record.lengths) != 4 * record.count:
                 continue  # damaged: what comes next shows that it is missing
             key = numbering(epoch, attempt)
+            if record.sequence < due.get(key, 0) and record.sequence + record.count <= due.get(key, 0):
+                continue  # its writer, or somebody, has written it again
             if record.sequence != due.get(key, 0):
                 out.gap = True
                 return out

@@ -10,6 +10,7 @@ from penstock.schemas.events import EventFrame, FailoverPolicy
 from penstock.schemas.state import Segment
 from penstock.subtask_client.protocol import effects as do
 from penstock.subtask_client.protocol import inputs as on
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.subtask_client.protocol.phases import Phase
 
 RESET = FailoverPolicy.RESET
@@ -126,12 +127,30 @@ def test_a_frame_of_a_higher_epoch_than_starts_is_not_handled_before_its_start(d
     assert d.handled == [b"a"]
 
 
-@pytest.mark.parametrize("found", [1, 3, 0])
-def test_a_gap_or_repeat_fails_the_attempt_loudly_with_the_offsets(d, wire, found):
-    """Section 5.4: it means lost log."""
+def test_a_repeat_has_no_effect(d, wire):
+    """Section 4.1 ◆: a client may append again what it has appended already."""
+    d.started()
+    tail = [wire.frame(1, b"b"), wire.marker(1, 2), wire.frame(2, b"c", b"d")]
+    d.append(wire.frame(0, b"a"), *tail, *tail, wire.frame(4, b"e"))
+    assert d.handled == [b"a", b"b", b"c", b"d", b"e"]
+    assert [snapshot.checkpoint_id for snapshot in d.of(do.TakeSnapshot)] == [1]
+    assert d.core.dropped[Dropped.REPEATED] == 2
+
+
+def test_a_repeat_below_the_own_start_or_behind_the_end_has_no_effect(d, wire):
+    first = wire.frame(7, b"a")
+    d.log = [first, wire.frame(8, b"b"), first, wire.frame(8, b"b"), wire.frame(9, b"c")]
+    d.hello()
+    d.append(wire.start(expected_sequence=7))
+    assert d.handled == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize(("found", "events"), [(3, [b"x"]), (1, [b"b", b"x"])])
+def test_a_gap_fails_the_attempt_loudly_with_the_offsets(d, wire, found, events):
+    """Section 5.4: it means lost log. A frame that begins below what is due and ends behind it is nobody's repeat."""
     d.started()
     d.append(wire.frame(0, b"a", b"b"))
-    d.fresh().append(wire.frame(found, b"x"))
+    d.fresh().append(wire.frame(found, *events))
     assert d.names() == ["Report", "Failed", "CloseUser", "NotePosition", "Seek", "Hello"]
     (gap,) = (report.error for report in d.of(do.Report))
     assert isinstance(gap, SequenceGap)

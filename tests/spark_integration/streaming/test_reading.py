@@ -103,13 +103,20 @@ def test_what_does_not_count_may_stand_behind_the_marker() -> None:
     assert events_in(read(log_of(frame(0, b"mine"), marker(1), frame(7, b"void", epoch=2), b"garbage"))) == [b"mine"]
 
 
+def test_what_its_writer_repeats_counts_once() -> None:
+    tail = [frame(1, b"b"), marker(2)]
+    assert events_in(read(log_of(frame(0, b"a"), *tail, *tail))) == [b"a", b"b"]
+    transport = log_of(frame(0, b"a"), marker(1, 7), frame(0, b"a"), marker(1, 7), frame(1, b"mine"), marker(2))
+    assert events_in(read(transport, EventsRange(TOPIC, 1, 2, 6, 1, EPOCH, CHECKPOINT))) == [b"mine"]
+
+
 @pytest.mark.parametrize(
     ("records", "message"),
     [
         ([frame(0, b"a"), marker(1), frame(1, b"b")], "offset 2 holds events behind the marker"),
         ([frame(1, b"b"), marker(2)], "event of sequence 0 is missing: offset 0 holds 1 events from 1"),
         ([frame(0, b"a"), frame(2, b"c"), marker(3)], "event of sequence 1 is missing: offset 1 holds"),
-        ([frame(0, b"a"), frame(0, b"a"), marker(1)], "event of sequence 1 is missing: offset 1 holds 1 events from 0"),
+        ([frame(0, b"a"), frame(0, b"a", b"b"), marker(2)], "sequence 1 is missing: offset 1 holds 2 events from 0"),
         ([frame(0, b"a"), b"garbage", marker(2)], "events of sequence 1 to 1 are missing before the marker"),
         ([marker(2)], "events of sequence 0 to 1 are missing before the marker"),
         ([frame(0, b"a"), frame(1, b"b")], "the marker of the batch is not among its records"),
