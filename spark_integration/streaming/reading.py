@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class EventsRange(InputPartition):
     """Of the first event."""
     epoch: int
     checkpoint_id: int
+    records: tuple[LogRecord, ...] | None = field(default=None, repr=False)
+    """The whole range where it was read ahead (:mod:`.read_ahead`); None: the task reads it."""
 
     def __str__(self) -> str:
         return (
@@ -134,16 +136,23 @@ class RangeCheck:
 def read_range(
     transport: Transport, part: EventsRange, event: EventType, timeout_s: float
 ) -> Iterator[pyarrow.RecordBatch]:
-    """The range as Arrow batches, in the order of the events.
+    """The range as Arrow batches, from the log: what :func:`rows_of` gives and raises.
 
-    Raises SequenceGap where the range is not whole (what was given before is void then), JobRefused where it has been
-    truncated, TransportError where nothing more is read for ``timeout_s`` seconds, UnreadableRecord where the codec
-    cannot read an event.
+    Raises JobRefused where it has been truncated, TransportError where nothing more is read for ``timeout_s`` seconds.
+    """
+    return rows_of(part, _records(transport, part, timeout_s), event)
+
+
+def rows_of(part: EventsRange, records: Iterable[LogRecord], event: EventType) -> Iterator[pyarrow.RecordBatch]:
+    """The records of the range as Arrow batches, in the order of the events.
+
+    Raises SequenceGap where the range is not whole (what was given before is void then), UnreadableRecord where the
+    codec cannot read an event.
     """
     schema = to_arrow_schema(columns(event), timezone="UTC")
     check = RangeCheck(part)
     rows = _Frames(part.sequence)
-    for record in _records(transport, part, timeout_s):
+    for record in records:
         frame = check.frame(record)
         if frame is not None and frame.count:
             rows.add(record, frame)

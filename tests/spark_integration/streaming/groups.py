@@ -13,8 +13,8 @@ PARALLELISM = 2
 class Groups(OperatorCoordinator):
     """Sends a group when the one before is in a completed checkpoint. A text in place of a group fails the job."""
 
-    def __init__(self, groups: list[Any]) -> None:
-        self.groups = groups
+    def __init__(self, groups: list[Any], parallelism: int = PARALLELISM) -> None:
+        self.groups, self.parallelism = groups, parallelism
         self.sent = self.completed = 0
         self.at_cut: dict[int, int] = {}
         self.gateways: dict[int, Any] = {}
@@ -27,7 +27,7 @@ class Groups(OperatorCoordinator):
         self.send()
 
     def send(self) -> None:
-        if len(self.gateways) < PARALLELISM or self.sent > self.completed or self.sent == len(self.groups):
+        if len(self.gateways) < self.parallelism or self.sent > self.completed or self.sent == len(self.groups):
             return
         group = self.groups[self.sent]
         if isinstance(group, str):

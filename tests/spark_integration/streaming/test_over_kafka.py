@@ -11,7 +11,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from penstock.broker import EmbeddedBroker
 from penstock.schemas.errors import BrokerUnreachable, JobRefused
+from penstock.spark_integration.streaming import read_ahead
 from penstock.spark_integration.streaming.options import SourceOptions
+from penstock.spark_integration.streaming.reading import EventsRange
 from penstock.spark_integration.streaming.source import StreamReader
 from penstock.transport.kafka import KafkaTransport
 from penstock.transport.ports import Partition
@@ -53,6 +55,22 @@ def test_batches_are_planned_and_read(fake: FakeCoordinator, reader: StreamReade
         start = end
     assert reader.latestOffset(start, ALL) == start
     assert fake.completed == [1, 2]
+
+
+def test_a_small_batch_that_follows_another_is_read_ahead(
+    fake: FakeCoordinator, reader: StreamReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_ahead, "_WAIT_S", 60.0)
+    large = [[b"x" * 1_000] * 3_000, [b"y"]]
+    fake.offer(*BATCHES, BATCHES[1], large, BATCHES[1])
+    start = reader.initialOffset()
+    for batch, travels in zip([*BATCHES, BATCHES[1], large, BATCHES[1]], [False, True, True, False, True], strict=True):
+        end = json.loads(json.dumps(reader.latestOffset(start, ALL)))
+        parts = reader.partitions(start, end)
+        assert [isinstance(part, EventsRange) and part.records is not None for part in parts] == [travels, travels]
+        rows = [[row for rows in reader.read(part) for row in rows.to_pylist()] for part in parts]
+        assert [[row["event"] for row in of_subtask] for of_subtask in rows] == batch
+        start = end
 
 
 def test_a_range_that_has_been_truncated_is_refused(fake: FakeCoordinator, reader: StreamReader) -> None:

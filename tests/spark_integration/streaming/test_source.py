@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from penstock.schemas.errors import ConfigurationError, JobRefused
+from penstock.schemas.errors import ConfigurationError, JobRefused, UnreadableRecord
 from penstock.spark_integration.streaming.options import SourceOptions
+from penstock.spark_integration.streaming.reading import EventsRange
 from penstock.spark_integration.streaming.source import PenstockSource, StreamReader
 from penstock.transport.memory import MemoryBroker, MemoryTransport
 
@@ -38,6 +41,13 @@ def fake() -> Iterator[FakeCoordinator]:
         yield fake
 
 
+@pytest.fixture
+def single() -> Iterator[FakeCoordinator]:
+    transport = MemoryTransport(MemoryBroker())
+    with FakeCoordinator(transport, topics_of(transport, JOB, 1), 1) as fake:
+        yield fake
+
+
 def reader_of(fake: FakeCoordinator, **options: str) -> StreamReader:
     return StreamReader(SourceOptions.parse({**GIVEN, **options}), lambda: fake.transport)
 
@@ -45,6 +55,10 @@ def reader_of(fake: FakeCoordinator, **options: str) -> StreamReader:
 def as_stored(offset: dict[str, Any]) -> dict[str, Any]:
     """The offset as Spark gives it back."""
     return json.loads(json.dumps(offset))  # type: ignore[no-any-return]
+
+
+def rows_in(batches: Iterator[pyarrow.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def events_of(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[list[bytes]]:
@@ -93,6 +107,57 @@ def test_a_restarted_query_goes_on_behind_what_spark_stored(fake: FakeCoordinato
     assert two["epoch"] > one["epoch"]
     assert events_of(again, one, two) == SECOND
     assert fake.completed == [1]
+
+
+def test_a_small_batch_travels_with_its_partitions_and_a_large_one_is_read_by_its_tasks(fake: FakeCoordinator) -> None:
+    large = [[b"x" * 40_000] * 2, [b"z"]]
+    fake.offer(FIRST, SECOND, large, SECOND)
+    reader = reader_of(fake)
+    task = reader_of(fake)
+    start = as_stored(reader.initialOffset())
+    for batch, travels in ((FIRST, False), (SECOND, True), (large, False), (SECOND, True)):
+        end = as_stored(reader.latestOffset(start, ALL))
+        planned = [pickle.loads(pickle.dumps(part)) for part in reader.partitions(start, end)]
+        assert [part.records is not None for part in planned] == [travels, travels]
+        assert reader.getCache(start, end) is None
+        assert [rows_in(task.read(part)) for part in planned] == [
+            rows_in(task.read(dataclasses.replace(part, records=None))) for part in planned
+        ]
+        assert [[row["event"] for row in rows_in(task.read(part))] for part in planned] == batch
+        start = end
+    reader.stop()
+
+
+def test_rows_of_a_single_partition_are_handed_over_once_and_its_task_could_make_them(single: FakeCoordinator) -> None:
+    single.offer([[b"a"]], [[b"b", b"c"]], [[]])
+    reader = reader_of(single)
+    start = as_stored(reader.initialOffset())
+    for events, handed in (([b"a"], False), ([b"b", b"c"], True), ([], True)):
+        end = as_stored(reader.latestOffset(start, ALL))
+        (part,) = reader.partitions(start, end)
+        rows = reader.getCache(start, end)
+        assert (rows is not None) == handed
+        assert rows is None or rows_in(rows) == rows_in(reader.read(part))
+        assert [row["event"] for row in rows_in(reader.read(part))] == events
+        assert reader.getCache(start, end) is None
+        start = end
+    reader.stop()
+
+
+def test_rows_that_cannot_be_made_are_left_to_the_task_which_says_why(single: FakeCoordinator) -> None:
+    single.offer([[b"a"]], [[b"no record of this schema"]])
+    avro = '{"type": "record", "name": "R", "fields": [{"name": "x", "type": "string"}]}'
+    reader = reader_of(single, eventSchema=avro)
+    one = as_stored(reader.latestOffset(start := as_stored(reader.initialOffset()), ALL))
+    reader.partitions(start, one)
+    two = as_stored(reader.latestOffset(one, ALL))
+    (part,) = reader.partitions(one, two)
+    assert isinstance(part, EventsRange)
+    assert part.records is not None
+    assert reader.getCache(one, two) is None
+    with pytest.raises(UnreadableRecord, match="event of sequence 1 at offset"):
+        list(reader.read(part))
+    reader.stop()
 
 
 def test_an_equal_start_and_end_has_no_partitions(fake: FakeCoordinator) -> None:
@@ -166,6 +231,7 @@ def test_available_now_in_a_restarted_query_plans_behind_the_batch_that_ran_agai
     assert events_of(again, as_stored(again.initialOffset()), one) == FIRST
     two = as_stored(again.latestOffset(one, ALL))
     assert events_of(again, one, two) == SECOND
+    assert again._read_ahead is None
     assert again.latestOffset(two, ALL) == two
 
 
