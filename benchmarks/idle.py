@@ -75,13 +75,13 @@ def cost_of_job(setting: Setting, count: int, interval: float | None, seconds: f
 
 def shares(sides: Mapping[str, Iterable[int]], seconds: float) -> dict[str, float]:
     """What the processes of each side take for so long, together, in per cent of a core."""
-    began, before = time.monotonic(), {side: _processor_seconds(pids) for side, pids in sides.items()}
+    began, before = time.monotonic(), {side: processor_seconds(pids) for side, pids in sides.items()}
     time.sleep(seconds)
     lasted = time.monotonic() - began
-    return {side: 100 * (_processor_seconds(pids) - before[side]) / lasted for side, pids in sides.items()}
+    return {side: 100 * (processor_seconds(pids) - before[side]) / lasted for side, pids in sides.items()}
 
 
-def _processor_seconds(pids: Iterable[int]) -> float:
+def processor_seconds(pids: Iterable[int]) -> float:
     """From the scheduler, which counts nanoseconds: what wakes often and briefly is invisible to the clock's ticks."""
     threads = [thread for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir()]
     return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9

@@ -115,14 +115,14 @@ class Processes:
         self._processes.append(process)
 
     def wait(self) -> None:
-        self._heard("did not start")
+        self.heard("did not start")
 
     def tell(self, what: str) -> None:
         for pipe in self._pipes:
             pipe.send(what)
 
     def results(self) -> list[float]:
-        said = self._heard("did not finish")
+        said = self.heard("did not finish")
         self.join()
         return said
 
@@ -130,7 +130,7 @@ class Processes:
         for process in self._processes:
             process.join(10)
 
-    def _heard(self, complaint: str) -> list[Any]:
+    def heard(self, complaint: str) -> list[Any]:
         said = []
         for pipe in self._pipes:
             if not pipe.poll(DEADLINE_S):
