@@ -29,6 +29,8 @@ LISTEN_S = 3.0
 LISTEN_OPEN_S = 10.0
 """Before a job is deleted whose checkpoint log does not say that it has ended: the default heartbeat timeout."""
 LISTEN_AGAIN_S = 0.5
+STANDBYS_S = 2.0
+"""For how long candidates are counted: a broker that is frozen does not tell its groups."""
 NEWEST = 16
 """Records before the end of a status topic among which the newest status is looked for first. Of a thousand subtasks
 a status has a hundred kilobytes: to read the last minutes of them takes seconds."""
@@ -161,10 +163,13 @@ class JobClient:
         return None
 
     def standbys(self) -> int | None:
-        """Return how many coordinators run with ``--standby``, the one at work included; None if that is unknown."""
+        """Return how many coordinators run with ``--standby``, the one at work included; None if that is unknown.
+
+        0 also if this user may not look at the group.
+        """
         try:
-            return self._transport.candidates(self.topics.standby_group)
-        except TransportError:  # a user who may look at topics need not be allowed to look at groups
+            return self._transport.candidates(self.topics.standby_group, STANDBYS_S)
+        except TransportError:
             return None
 
     # ---- asking

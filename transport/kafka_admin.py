@@ -278,14 +278,9 @@ class KafkaAdmin:
         return {Partition(tp.topic, tp.partition): result.offset for tp, result in found.items()}
 
     def members(self, group: str, timeout_s: float) -> int:
-        """How many consumers are in a group; none in one that does not exist."""
-        found = self._each(
-            "describing a group",
-            timeout_s,
-            lambda left: self._client().describe_consumer_groups([group], request_timeout=left),
-            fine={KafkaError.GROUP_ID_NOT_FOUND},
-        )
-        return sum(len(description.members) for description in found.values())
+        """How many consumers are in a group; none in one that does not exist, or that this user may not see."""
+        found = self._call("describing a group", timeout_s, lambda left: self._client().groups(group, left))
+        return sum(len(there.members) for there in found)
 
     def truncate(self, positions: Mapping[Partition, int], timeout_s: float) -> None:
         if not positions:

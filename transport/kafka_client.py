@@ -18,6 +18,8 @@ from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._metadata import GroupMetadata
+from confluent_kafka.cimpl import _AdminClientImpl
 
 from ..schemas.access import Grant, Resource, grant_commands
 from ..schemas.errors import BrokerUnreachable, ConfigurationError, NotAuthorized, TransportError
@@ -261,6 +263,14 @@ that the connection outlives it."""
 
 class AdminHandle(AdminClient):
     """An AdminClient; like the two below a class of its own, so that it can be referred to weakly."""
+
+    def groups(self, group: str, timeout_s: float) -> list[GroupMetadata]:
+        """What each broker knows of a group; nothing of one that does not exist, or that this user may not see.
+
+        A question to the group's coordinator alone (DescribeConsumerGroups) ends the process, by an assertion of
+        librdkafka 2.16, if that broker is lost or frozen meanwhile. So the older call is used, below its warning.
+        """
+        return _AdminClientImpl.list_groups(self, group, timeout=timeout_s)
 
 
 class ConsumerHandle(Consumer):

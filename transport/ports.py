@@ -255,6 +255,9 @@ class Transport(Protocol):
         """
 
     def candidates(self, name: str, timeout_s: float = 10.0) -> int:
-        """How many candidates there are for the place called ``name``, its holder included."""
+        """How many candidates there are for the place called ``name``, its holder included.
+
+        0 also where this user may not see them.
+        """
 
     def close(self) -> None: ...

@@ -33,8 +33,8 @@ def _fail_the_silent(job: JobState) -> None:
         if attempt is None or job.phase is not Phase.RUNNING:
             continue  # an earlier one of this round has taken it along
         silent_s = log_time - attempt.seen_at
-        if silent_s > settings.heartbeat_timeout:
-            cause = f"silent for {silent_s:.1f} s; it was last {attempt.step}"
+        if silent_s > (limit := settings.heartbeat_timeout):
+            cause = f"silent for {silent_s:.1f} s (heartbeat_timeout is {limit:g} s); it was last {attempt.step}"
             failover.fail_attempt(job, slot.subtask, cause, silent=True)
             continue
         if failover.ends_unconfirmed(job, slot.subtask):  # mutant: stuck-under-a-start-before
