@@ -17,7 +17,7 @@ from .protocol.inputs import AckRead
 
 _warnings = WarningLimit(logging.getLogger(__name__), "records of acks topics that are kept out")
 
-_PATIENCE_S = 0.1
+_PATIENCE_S = 0.2
 """How long ``close`` may have to wait for a read."""
 
 

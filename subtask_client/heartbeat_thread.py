@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,15 +14,25 @@ HANDLED_THROUGH_INTERVAL_S = 0.05
 """At the latest so often is the handled-through sequence sent while events are handled (section 6)."""
 
 
+ALONG_AFTER, NEXT_WITHIN = 0.5, 1.25
+"""In intervals: for so long no beat goes along with another record, and so long after one that did comes the next one
+at the latest. The next such record is a little late as often as not: it still comes before a beat of its own."""
+
+
 class HeartbeatThread:
     """Calls ``beat(periodic=True)`` every ``interval_s``, and ``beat(periodic=False)`` every 50 ms while
-    ``handling()``; :meth:`touch` tells that handling has begun. Idle, it wakes for its periodic beats only."""
+    ``handling()``; :meth:`touch` tells that handling has begun. Idle, it wakes for its periodic beats only.
+
+    :meth:`beat_along` beats on the thread that has written something anyway: at the process that writes, at the broker
+    and at the coordinator one waking then serves both."""
 
     def __init__(self, interval_s: float, beat: Callable[[bool], None], handling: Callable[[], bool]) -> None:
         self._interval_s, self._beat, self._handling = interval_s, beat, handling
         self._wake = threading.Event()
         self._busy = False
         self._ended = False
+        self._last_at, self._due_at = -math.inf, math.inf
+        """Monotonic seconds of the last periodic beat, and of the next one."""
         self._thread = threading.Thread(target=self._run, name="penstock-pulse", daemon=True)
 
     def start(self) -> None:
@@ -33,11 +44,21 @@ class HeartbeatThread:
             self._busy = True
             self._wake.set()
 
+    def beat_along(self) -> None:
+        """Beat now, unless the last periodic beat was a moment ago. To be called behind a record just written."""
+        if time.monotonic() >= self._last_at + ALONG_AFTER * self._interval_s:
+            self._beat_periodically(NEXT_WITHIN)
+
     def close(self) -> None:
         self._ended = True
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join(5.0)
+
+    def _beat_periodically(self, next_within: float = 1.0) -> None:
+        self._last_at = time.monotonic()
+        self._due_at = self._last_at + next_within * self._interval_s
+        self._beat_once(True)
 
     def _beat_once(self, periodic: bool) -> None:
         try:
@@ -46,17 +67,16 @@ class HeartbeatThread:
             logger.exception("a heartbeat could not be written; the next one is tried in its time")
 
     def _run(self) -> None:
-        periodic_at = time.monotonic() + self._interval_s
+        self._due_at = time.monotonic() + self._interval_s
         while not self._ended:
             busy = self._busy
-            until = min(periodic_at, time.monotonic() + HANDLED_THROUGH_INTERVAL_S) if busy else periodic_at
+            until = min(self._due_at, time.monotonic() + HANDLED_THROUGH_INTERVAL_S) if busy else self._due_at
             self._wake.wait(max(0.0, until - time.monotonic()))
             self._wake.clear()
             if self._ended:
                 return
-            if time.monotonic() >= periodic_at:
-                periodic_at = time.monotonic() + self._interval_s
-                self._beat_once(True)
+            if time.monotonic() >= self._due_at:
+                self._beat_periodically()
             elif busy:
                 self._beat_once(False)
             if busy and not self._handling():

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TypeVar, assert_never
 
 from ..schemas import events
-from ..schemas.acks import OperatorEventFrame
+from ..schemas.acks import CheckpointAck, OperatorEventFrame
 from ..schemas.errors import AppendFailed, BrokerUnreachable, ConfigurationError, StartTimeout, Superseded
 from ..schemas.ids import SubtaskId
 from ..schemas.settings import JobSettings
@@ -302,6 +302,8 @@ class SubtaskRuntime:
                     if isinstance(record, OperatorEventFrame):
                         self._outgoing.wait_for_room()
                     self._outgoing.write(record)
+                    if isinstance(record, CheckpointAck):
+                        self._pulse.beat_along()
                 case do.WriteHeartbeat():
                     self._write_heartbeat(effect)
                 case do.AskBroker():

@@ -42,9 +42,11 @@ _PAUSED = sys.maxsize
 _NO_INDEX = -1
 """In place of a partition's, where something is said of its topic."""
 
-_WAIT_MS, _WAIT_OF_MANY_MS = 500, 100
+_WAIT_ALONE_MS, _WAIT_OF_SHARED_MS, _WAIT_OF_MANY_MS = 1_000, 500, 100
 """How long the broker keeps a fetch waiting where there is nothing: new records end the wait at once. That is what an
 idle reader costs; and a reader of many partitions waits for so long until a seek takes effect."""
+_INTERRUPTIBLE_S = 1.0
+"""A wait for records is interrupted (Ctrl-C) after so long at the latest."""
 
 
 class KafkaReader:
@@ -84,7 +86,8 @@ class KafkaReader:
             settings["fetch.wait.max.ms"] = 10  # the end is told by an empty fetch
         settings.setdefault("queued.max.messages.kbytes", _PREFETCH_KBYTES)
         self._takes_turns = len(self._next) == 1 and not grows
-        settings.setdefault("fetch.wait.max.ms", _WAIT_MS if self._takes_turns or grows else _WAIT_OF_MANY_MS)
+        wait_ms = _WAIT_ALONE_MS if self._takes_turns else _WAIT_OF_SHARED_MS if grows else _WAIT_OF_MANY_MS
+        settings.setdefault("fetch.wait.max.ms", wait_ms)
         # The default, a second, is how long a full prefetch queue stops the stream after it has been emptied.
         settings.setdefault("fetch.queue.backoff.ms", 10)
         settings.setdefault("fetch.error.backoff.ms", 100)
@@ -122,17 +125,16 @@ class KafkaReader:
         self._process.check("this reader")
         end = time.monotonic() + timeout_s
         while not self._failures:
-            # poll, then consume what is there: consume alone waits out its timeout for one record.
-            first = self._consumer.poll(max(end - time.monotonic(), 0))
-            messages = [] if first is None else [first]
-            if first is not None and records_max > 1:
-                messages += self._consumer.consume(records_max - 1, 0)
+            messages = self._consumer.consume(records_max, 0)
+            if not messages and (left := end - time.monotonic()) > 0:
+                # Not poll, which wakes five times a second. And one record alone: for more it would wait.
+                messages = self._consumer.consume(1, min(left, _INTERRUPTIBLE_S))
             records = self._records(messages)
             if self._events.topic_missing:
                 self._note_missing_topic()
             if records:
                 return records  # before the failure that may have come behind them
-            if not self._failures and (first is None or self.ends or time.monotonic() >= end):
+            if not self._failures and (self.ends or time.monotonic() >= end):
                 break
         return []
 

@@ -34,6 +34,8 @@ logger = logging.getLogger("penstock.transport.kafka")
 
 _CONNECT_TIMEOUT_S, _CONNECT_AGAIN_S = 3.0, 0.05
 _SERVE_S = 0.2
+_REST_S = 5.0
+"""How long what an idle client says of its connections may wait; appends and closing end the rest at once."""
 _LATE_S, _TELL_EVERY_S = 20.0, 30.0
 """A record that has waited for so long is worth a warning: a lost broker's partitions have another leader by then."""
 _QUEUE_KBYTES = 1_048_576
@@ -102,6 +104,8 @@ class KafkaWriter:
         self._settled = 0
         self._failure: AppendFailed | None = None
         self._closing = False
+        self._resting = False
+        """The thread waits for an append: none is unsettled, and the client has had nothing to say for a while."""
         self._thread = threading.Thread(target=self._serve, name="penstock-kafka-writer", daemon=True)
         self._thread.start()
 
@@ -127,6 +131,9 @@ class KafkaWriter:
                 self._fail(error)
                 raise error from None
             self._appended += 1
+        if self._resting:
+            with self._state:
+                self._state.notify_all()
 
     def _produce(self, record: _Append, value: bytes, key: bytes | None) -> None:
         topic, index = record.partition
@@ -191,9 +198,12 @@ class KafkaWriter:
 
     def _serve(self) -> None:
         self._connect()
+        served = 1
         while True:
+            if not served and not self._pending:
+                self._rest()
             try:
-                self._producer.poll(_SERVE_S)
+                served = self._producer.poll(_SERVE_S)
             except (KafkaException, SystemError) as error:
                 # A fatal error. It shows as SystemError where a report was being delivered when it was raised.
                 fatal = error.args[0] if isinstance(error, KafkaException) else None
@@ -207,6 +217,13 @@ class KafkaWriter:
             if self._failure is not None:
                 self._settle_failed()
                 return
+
+    def _rest(self) -> None:
+        """Wait for an append. One that comes meanwhile finds ``_resting`` set, or is seen here: it was queued before."""
+        with self._state:
+            self._resting = True
+            self._state.wait_for(lambda: self._pending or self._closing or self._failure is not None, _REST_S)
+            self._resting = False
 
     def _on_delivery(self, record: _Append, error: KafkaError | None, message: Message) -> None:
         if error is None:
