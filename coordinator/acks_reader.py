@@ -50,7 +50,7 @@ class AcksReader:
             finally:
                 reader.close()
         except Exception as error:  # whatever it is, the coordinator's thread must learn of it
-            self._mailbox.post_reads([(_raiser(error), 0)])
+            self._mailbox.post_reads([(raiser(error), 0)])
 
 
 def read_range(
@@ -108,7 +108,9 @@ def _input_of(record: LogRecord) -> AckRead:
     return AckRead(record.offset, record.timestamp_ms, _decoded(record))
 
 
-def _raiser(error: Exception) -> Callable[[], None]:
+def raiser(error: BaseException) -> Callable[[], None]:
+    """An item for the mailbox that raises ``error`` on the coordinator's thread."""
+
     def reraise() -> None:
         raise error
 

@@ -3,6 +3,10 @@
 Sends join the batch of their stream until something else is posted: so the order of sends and checkpoint completions
 is the order in which user code did them, while a million sends make few batches.
 
+An event that is sent alone has nobody to wait for: while the coordinator's thread waits, it lends its turn to the
+sender's thread, which has the event on its way without a change of thread. Whatever comes meanwhile waits for the end
+of that turn, as it would for the coordinator's thread. What may not be done on a sender's thread comes back, and first.
+
 Records of the acks topic have a queue of their own. What this process posts overtakes them: a coordinator that is
 slower than its subtasks has many of them waiting, and none of them may delay the completion of a checkpoint future.
 """
@@ -17,6 +21,7 @@ from collections.abc import Callable, Sequence
 from .futures import Ledger
 from .in_flight_bytes import Load
 from .protocol.inputs import Input, Sent
+from .protocol.stream import EventStream
 
 Item = Input | Callable[[], None]
 """An input for the core, or something to run on the coordinator's thread."""
@@ -24,6 +29,10 @@ Item = Input | Callable[[], None]
 _BUSY_EVENTS, _BUSY_PAUSE_S = 100, 0.001
 """A taker that found so many sends lets more of them gather: waking it for each costs the senders more than they do.
 Whatever else is posted ends the pause: it may be what a sender waits for."""
+_LEND_PAUSE_S = 0.001
+"""So soon after a turn was lent none is: who sends again is at it, and events that join a batch cost far less."""
+_LENT_LOOK_S = 0.01
+"""So often a taker whose time has come looks whether its turn is back, should nothing tell it."""
 
 
 READS_MAX, READ_BYTES_MAX = 10_000, 8 * 1024 * 1024
@@ -33,7 +42,14 @@ READS_MAX, READ_BYTES_MAX = 10_000, 8 * 1024 * 1024
 class Mailbox:
     """Two FIFOs. The bounds: of sends, their operators' ``load``; of reads, their number and their bytes."""
 
-    def __init__(self, reads_max: int = READS_MAX, read_bytes_max: int = READ_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        reads_max: int = READS_MAX,
+        read_bytes_max: int = READ_BYTES_MAX,
+        handle_alone: Callable[[EventStream, list[bytes]], Item | None] | None = None,
+    ) -> None:
+        """``handle_alone`` does what the taker would do about an event, on its sender's thread, and must not raise; it
+        returns what is left for the taker to do first. None: no turn is ever lent."""
         self._reads_max, self._read_bytes_max = reads_max, read_bytes_max
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
@@ -50,6 +66,13 @@ class Mailbox:
         """The taker waits for an item."""
         self._idle = False
         """It would go on for a send, too."""
+        self._handle_alone = handle_alone
+        self._lends = False
+        """The taker waits, and would not linger for company: a sender may have its turn."""
+        self._lent = False
+        """A sender has it."""
+        self._lends_at = 0.0
+        """Monotonic second before which no turn is lent."""
         self._closed = False
         self._busy = False
         """The last take found many sends: senders are at it, and need not wake the taker for each."""
@@ -61,7 +84,9 @@ class Mailbox:
         return self._loads.setdefault(operator, Load())
 
     def send(self, ledger: Ledger, event: bytes) -> int:
-        """Queues an event and returns its sequence in the ledger's stream."""
+        """Queues an event, or has it handled here and now; returns its sequence in the ledger's stream."""
+        if self._lends and (alone := self._send_alone(ledger, event)) is not None:
+            return alone
         size = len(event)
         with self._lock:
             # An interrupt of the sender may come behind any call in here, and what stands then must be whole: so the
@@ -69,13 +94,47 @@ class Mailbox:
             queued = ledger.queued
             if not queued and not self._closed:
                 self._sending[ledger] = None
-                if self._idle:
+                if self._idle and not self._lent:
                     self._filled.notify()
             sequence = ledger.promised
             ledger.promised = sequence + 1
             if not self._closed:
                 ledger.load.queued += size
                 queued.append(event)
+        return sequence
+
+    def _send_alone(self, ledger: Ledger, event: bytes) -> int | None:
+        """Handles the event on this thread, if the taker's turn can be had; None where it must be queued.
+
+        Never on the main thread: an interrupt (Ctrl-C) may come behind any call there, and half a turn is none.
+        """
+        handle = self._handle_alone
+        if handle is None or threading.get_ident() == threading.main_thread().ident:
+            return None
+        with self._lock:
+            if (
+                not self._lends
+                or self._lent
+                or self._closed
+                or self._items  # the taker has been woken, and has not run yet
+                or self._sending
+                or time.monotonic() < self._lends_at
+            ):
+                return None
+            self._lent = True
+            sequence = ledger.promised
+            ledger.promised = sequence + 1
+        left: Item | None = None
+        try:
+            left = handle(ledger.stream, [event])
+        finally:
+            with self._lock:
+                self._lent = False
+                self._lends_at = time.monotonic() + _LEND_PAUSE_S
+                if left is not None:
+                    self._items.appendleft(left)
+                if self._items or self._sending or self._reads:
+                    self._filled.notify()
         return sequence
 
     def send_all(self, ledger: Ledger, events: Sequence[bytes], size: int) -> int:
@@ -85,7 +144,7 @@ class Mailbox:
             queued = ledger.queued
             if count and not queued and not self._closed:
                 self._sending[ledger] = None
-                if self._idle:
+                if self._idle and not self._lent:
                     self._filled.notify()
             ledger.promised = end = ledger.promised + count  # from here as in ``send``: no call but the last
             if not self._closed:
@@ -143,13 +202,15 @@ class Mailbox:
         """
         with self._lock:
             self._waiting = self._idle = True
-            self._reads_wake = reads
-            while not self._items and not self._sending and not (reads and self._reads):
+            self._reads_wake, self._lends = reads, not linger_s and not self._busy
+            while self._lent or (not self._items and not self._sending and not (reads and self._reads)):
                 timeout = None if until is None else until - time.monotonic()
-                if timeout is not None and timeout <= 0:
+                if self._lent:
+                    timeout = _LENT_LOOK_S if timeout is None else max(timeout, _LENT_LOOK_S)
+                elif timeout is not None and timeout <= 0:
                     break
                 self._filled.wait(timeout)
-            self._idle = False
+            self._idle = self._lends = False
             linger_s = max(linger_s, _BUSY_PAUSE_S) if self._busy else linger_s
             if linger_s and not self._items and self._sending:
                 self._filled.wait_for(lambda: bool(self._items or (reads and self._reads)), linger_s)

@@ -53,6 +53,7 @@ from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
+from .protocol.stream import EventStream
 from .state_owner import StateOwner, claim_states
 from .state_redistribution import Redistribution
 from .status import completed, encoded, job_status, settings_told
@@ -60,7 +61,7 @@ from .stored_states import collect_orphans
 from .thread_pool import Workers, logged
 from .timers import Timers
 from .truncation import Truncation
-from .writers import Logs
+from .writers import Logs, NoticeEncoder
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class CoordinatorRuntime:
         self._transport = transport
         self._topics = settings.topics
         self._core = CoordinatorCore(settings, self.instance, transport.max_record_bytes)
-        self._mailbox = Mailbox()
+        self._mailbox = Mailbox(handle_alone=None if settings.driven_by_query else self._send_alone)
         self._timers = Timers(lambda: self._mailbox.post(_nothing))
         self._workers = Workers(4, f"{settings.name}-storage")
         self._user_workers = Workers(4, f"{settings.name}-call-async")
@@ -109,7 +110,7 @@ class CoordinatorRuntime:
         self._before: preflight.Seen | None = None
         self._event_partitions = event_partitions(settings)
         self._event_ends = EventEnds(self._event_partitions, transport)
-        self._encoded_last: tuple[EventsRecord | None, bytes] = None, b""
+        self._encode = NoticeEncoder()
         self._data_partitions = data_partitions(settings)
         self._acks = Partition(self._topics.acks, 0)
         self._status_partition = Partition(self._topics.status, 0)
@@ -232,9 +233,24 @@ class CoordinatorRuntime:
         decided = self._core.handle(input, time.monotonic())
         if self.settings.driven_by_query and (epoch := self._core.job.epoch) is not None:
             self._mailbox.note_held(epoch.held_bytes)  # first: who is told of a decision may send at once
+        self._perform_all(decided)
+
+    def _perform_all(self, decided: list[effects.Effect]) -> None:
         decided.reverse()
         while decided:
             self._perform(decided.pop())
+
+    def _send_alone(self, stream: EventStream, events: list[bytes]) -> Item | None:
+        """Decide on a send on its sender's thread, while this one waits, and append. Return what else was decided: it
+        may call user code, or commit, and is done on this thread before anything else."""
+        try:
+            decided = self._core.handle(inputs.Sent(stream, events), time.monotonic())
+            if any(not isinstance(e, effects.Append) or not isinstance(e.record, EventFrame) for e in decided):
+                return partial(self._perform_all, decided)
+            self._perform_all(decided)
+        except BaseException as error:  # whatever it is, the coordinator's thread must learn of it
+            return acks_reader.raiser(error)
+        return None
 
     # ---- start
 
@@ -365,17 +381,9 @@ class CoordinatorRuntime:
 
         self._logs.outstanding.began()
         try:
-            self._logs.events.append(partition, self._encoded(record), f"{subtask.index}:{attempt}".encode(), taken)
+            self._logs.events.append(partition, self._encode(record), f"{subtask.index}:{attempt}".encode(), taken)
         except TransportError as error:
             taken(None, error)
-
-    def _encoded(self, record: EventsRecord) -> bytes:
-        """Every subtask is sent the same notice, and most are sent the same marker: it is encoded once."""
-        if isinstance(record, EventFrame):
-            return encode(record)
-        if record != self._encoded_last[0]:
-            self._encoded_last = record, encode(record)
-        return self._encoded_last[1]
 
     def _append_failed(self, number: int, failed: inputs.AppendFailed, error: Exception) -> None:
         """A writer fails with all that it had queued at once: it is replaced once, unless it may not write at all."""

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..schemas.codec import encode
+from ..schemas.events import EventFrame, EventsRecord
 from ..transport.ports import FencedLog, Writer
 from .best_effort_writer import SideWriter
 
@@ -42,6 +44,21 @@ class Outstanding:
                 self._waits = self._appended if self._waits is None else self._waits[0], act
                 return
         act()
+
+
+class NoticeEncoder:
+    """Encodes records for subtasks: all are sent the same notice, and most the same marker, so it is encoded once."""
+
+    def __init__(self) -> None:
+        self._last: tuple[EventsRecord | None, bytes] = None, b""
+
+    def __call__(self, record: EventsRecord) -> bytes:
+        """Of frames from any thread, of others from one."""
+        if isinstance(record, EventFrame):
+            return encode(record)
+        if record != self._last[0]:
+            self._last = record, encode(record)
+        return self._last[1]
 
 
 @dataclass

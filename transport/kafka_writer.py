@@ -219,7 +219,7 @@ class KafkaWriter:
                 return
 
     def _rest(self) -> None:
-        """Wait for an append. One that comes meanwhile finds ``_resting`` set, or is seen here: it was queued before."""
+        """Wait for an append. One that comes meanwhile finds ``_resting`` set, or was queued before and is seen."""
         with self._state:
             self._resting = True
             self._state.wait_for(lambda: self._pending or self._closing or self._failure is not None, _REST_S)
