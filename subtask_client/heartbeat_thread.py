@@ -14,17 +14,18 @@ HANDLED_THROUGH_INTERVAL_S = 0.05
 """At the latest so often is the handled-through sequence sent while events are handled (section 6)."""
 
 
-ALONG_AFTER, NEXT_WITHIN = 0.5, 1.25
-"""In intervals: for so long no beat goes along with another record, and so long after one that did comes the next one
-at the latest. The next such record is a little late as often as not: it still comes before a beat of its own."""
+NEWS_WITHIN, TOLD_WITHIN, LATE_BY = 0.75, 3.75, 0.25
+"""In intervals. Behind another record, which is a sign of life too, a beat that has news waits until the last one is so
+old, and one that has none until that is; the next beat of the thread's own is put off by an interval and so much more,
+for the next record may be a little late."""
 
 
 class HeartbeatThread:
     """Calls ``beat(periodic=True)`` every ``interval_s``, and ``beat(periodic=False)`` every 50 ms while
     ``handling()``; :meth:`touch` tells that handling has begun. Idle, it wakes for its periodic beats only.
 
-    :meth:`beat_along` beats on the thread that has written something anyway: at the process that writes, at the broker
-    and at the coordinator one waking then serves both."""
+    :meth:`record_written` puts a beat off, or makes it at once, on a thread that is awake anyway: a heartbeat by itself
+    wakes the writer, the broker and the coordinator."""
 
     def __init__(self, interval_s: float, beat: Callable[[bool], None], handling: Callable[[], bool]) -> None:
         self._interval_s, self._beat, self._handling = interval_s, beat, handling
@@ -44,10 +45,12 @@ class HeartbeatThread:
             self._busy = True
             self._wake.set()
 
-    def beat_along(self) -> None:
-        """Beat now, unless the last periodic beat was a moment ago. To be called behind a record just written."""
-        if time.monotonic() >= self._last_at + ALONG_AFTER * self._interval_s:
-            self._beat_periodically(NEXT_WITHIN)
+    def record_written(self, news: bool) -> None:
+        """Another sign of life has just been written; ``news`` is whether a heartbeat would tell more."""
+        since = time.monotonic() - self._last_at
+        if since >= (NEWS_WITHIN if news else TOLD_WITHIN) * self._interval_s:
+            self._beat_periodically()
+        self._due_at = time.monotonic() + (1 + LATE_BY) * self._interval_s
 
     def close(self) -> None:
         self._ended = True
@@ -55,9 +58,9 @@ class HeartbeatThread:
         if self._thread.is_alive():
             self._thread.join(5.0)
 
-    def _beat_periodically(self, next_within: float = 1.0) -> None:
+    def _beat_periodically(self) -> None:
         self._last_at = time.monotonic()
-        self._due_at = self._last_at + next_within * self._interval_s
+        self._due_at = self._last_at + self._interval_s
         self._beat_once(True)
 
     def _beat_once(self, periodic: bool) -> None:

@@ -143,6 +143,8 @@ class SubtaskRuntime:
             self._patiently,
             takes_inputs=lambda: self._host.may_begin,
         )
+        self._told: tuple[str, dict[str, float]] = "", {}
+        """Step and metrics of the last periodic heartbeat."""
         self._read_something = False
         self._poll_due = 0.0
         self._worked_at = 0.0
@@ -303,7 +305,7 @@ class SubtaskRuntime:
                         self._outgoing.wait_for_room()
                     self._outgoing.write(record)
                     if isinstance(record, CheckpointAck):
-                        self._pulse.beat_along()
+                        self._pulse.record_written(news=(self._step(0)[0], self._metrics()) != self._told)
                 case do.WriteHeartbeat():
                     self._write_heartbeat(effect)
                 case do.AskBroker():
@@ -457,21 +459,28 @@ class SubtaskRuntime:
     # ---- heartbeats: from the pulse's thread
 
     def _beat(self, periodic: bool) -> None:
-        metrics: dict[str, float] = {}
-        if periodic:
-            metrics = self._host.metrics.values()
-            metrics.update({f"penstock_dropped_{why}": float(n) for why, n in self.core.dropped.copy().items()})
+        metrics = self._metrics() if periodic else {}
         with self._core_lock:
             done = self._steps.done
-            step, age_ms = self._steps.describe(done)
-            if uploads := self.core.uploads:
-                step += f", uploading the state of checkpoint {', '.join(map(str, uploads))}"
-            if (aligning := self.core.aligning) is not None:
-                step += f", aligning checkpoint {aligning}"
+            step, age_ms = self._step(done)
             effects = self.core.handle(on.HeartbeatDue(periodic, step, age_ms, done, metrics), time.monotonic())
+        if periodic:
+            self._told = step, metrics
         for effect in effects:
             assert isinstance(effect, do.WriteHeartbeat)
             self._write_heartbeat(effect)
+
+    def _step(self, done: int) -> tuple[str, int]:
+        step, age_ms = self._steps.describe(done)
+        if uploads := self.core.uploads:
+            step += f", uploading the state of checkpoint {', '.join(map(str, uploads))}"
+        if (aligning := self.core.aligning) is not None:
+            step += f", aligning checkpoint {aligning}"
+        return step, age_ms
+
+    def _metrics(self) -> dict[str, float]:
+        dropped = {f"penstock_dropped_{why}": float(n) for why, n in self.core.dropped.copy().items()}
+        return {**self._host.metrics.values(), **dropped}
 
     def _write_heartbeat(self, effect: do.WriteHeartbeat) -> None:
         self._outgoing.write_heartbeat(effect.record, self._heartbeat_settled if effect.periodic else None)
