@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,7 @@ from penstock.coordinator.protocol.inputs import FutureCompleted, Sent, Tick
 from penstock.coordinator.protocol.stream import EventStream
 from penstock.schemas.ids import SubtaskId
 
-from .jobs import PATIENCE_S
+from .jobs import PATIENCE_S, wait_until
 
 
 def ledger(mailbox: Mailbox, subtask: int = 0) -> Ledger:
@@ -194,3 +195,113 @@ def test_an_interrupted_send_leaves_nothing_locked_and_counts_each_event() -> No
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
+
+
+class Lending:
+    """A mailbox whose taker waits on a thread of its own, and lends its turn; what happens is logged in order."""
+
+    def __init__(self, left: Callable[[], None] | None = None) -> None:
+        self.log: list[object] = []
+        self.handling, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+        self._left = left
+        self.mailbox = Mailbox(handle_alone=self._handle)
+        self.to = ledger(self.mailbox)
+        self.thread = threading.Thread(target=self._take)
+        self.thread.start()
+        wait_until(lambda: self.mailbox._lends, "the taker waits")
+
+    def _handle(self, _: EventStream, events: list[bytes]) -> Callable[[], None] | None:
+        self.handling.set()
+        assert self.go_on.wait(PATIENCE_S)
+        self.log.append((events, threading.get_ident()))
+        return self._left
+
+    def _take(self) -> None:
+        self.log += self.mailbox.take(time.monotonic() + PATIENCE_S)
+
+    def send(self, event: bytes) -> threading.Thread:
+        thread = threading.Thread(target=self.mailbox.send, args=(self.to, event))
+        thread.start()
+        return thread
+
+    def end(self) -> list[object]:
+        self.thread.join(PATIENCE_S)
+        assert not self.thread.is_alive()
+        return self.log
+
+
+def test_an_event_sent_alone_is_handled_on_its_senders_thread() -> None:
+    """One change of thread less; the taker sleeps on."""
+    lending = Lending()
+    sender = lending.send(b"x")
+    sender.join(PATIENCE_S)
+    assert lending.log == [([b"x"], sender.ident)]
+    assert lending.thread.is_alive()
+    lending.mailbox.post(Tick())
+    assert lending.end()[1:] == [Tick()]
+
+
+def test_what_comes_while_a_turn_is_lent_waits_for_its_end_and_keeps_its_order() -> None:
+    """Section 6: an event, then a cut, then an event; and one thread at a time decides."""
+    lending = Lending()
+    lending.go_on.clear()
+    sender = lending.send(b"first")
+    assert lending.handling.wait(PATIENCE_S)
+    lending.mailbox.send(lending.to, b"second")
+    lending.mailbox.post(FutureCompleted("op", 1, b""))
+    lending.mailbox.post_reads([(Tick(), 1)])
+    lending.thread.join(0.05)  # awake by now, if anything has woken it
+    assert lending.log == []
+    lending.go_on.set()
+    sender.join(PATIENCE_S)
+    (first, _), second, cut = lending.end()  # type: ignore[misc]
+    assert isinstance(second, Sent)
+    assert (first, second.events) == ([b"first"], [b"second"])
+    assert isinstance(cut, FutureCompleted)
+    assert lending.to.promised == 2
+
+
+def test_what_a_sender_may_not_do_is_done_by_the_taker_and_first() -> None:
+    """What was decided along with a send calls user code, or commits, say."""
+
+    def left() -> None:
+        pass
+
+    lending = Lending(left)
+    lending.go_on.clear()
+    sender = lending.send(b"first")
+    assert lending.handling.wait(PATIENCE_S)
+    lending.mailbox.post(Tick())
+    lending.go_on.set()
+    sender.join(PATIENCE_S)
+    assert lending.end()[1:] == [left, Tick()]
+
+
+def test_an_event_right_behind_another_one_joins_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sender that is at it would make a frame of each event."""
+    monkeypatch.setattr(mailbox_module, "_LEND_PAUSE_S", PATIENCE_S)
+    lending = Lending()
+    lending.send(b"first").join(PATIENCE_S)
+    lending.send(b"second").join(PATIENCE_S)
+    (second,) = lending.end()[1:]
+    assert isinstance(second, Sent)
+    assert second.events == [b"second"]
+
+
+def test_the_main_thread_is_lent_no_turn() -> None:
+    """Ctrl-C may come behind any call there: half a decision would stand."""
+    lending = Lending()
+    lending.mailbox.send(lending.to, b"x")
+    (sent,) = lending.end()
+    assert isinstance(sent, Sent)
+
+
+def test_a_lingering_taker_lends_no_turn() -> None:
+    """Section 6: with a linger events wait for company."""
+    mailbox = Mailbox(handle_alone=lambda *_: pytest.fail("handled alone"))
+    thread = threading.Timer(0.01, mailbox.send, (ledger(mailbox), b"x"))
+    thread.start()
+    (sent,) = mailbox.take(time.monotonic() + PATIENCE_S, linger_s=0.001)
+    assert isinstance(sent, Sent)
+    thread.join(PATIENCE_S)

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pytest
+
+from penstock.coordinator import mailbox
+from penstock.coordinator.futures import Ledger
+from penstock.coordinator.mailbox import Mailbox
 from penstock.schemas.acks import OperatorEventFrame
 from penstock.schemas.codec import decode
 from penstock.schemas.events import TriggerCheckpoint
@@ -147,3 +154,36 @@ def test_a_coordinator_that_is_slower_than_its_subtask_completes_its_checkpoints
         wait_checkpoint(running, plan)
         plan.wait_call("handle_event_from_operator", len(Flood.EVENTS))
         assert plan.count("notify_checkpoint_aborted") == 0
+
+
+def test_a_cut_that_was_posted_is_not_overtaken_by_an_event_that_its_thread_sends_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Section 6: whoever is lent the coordinator's turn finds everything done that was posted before."""
+    monkeypatch.setattr(mailbox, "_LEND_PAUSE_S", 0.0)
+    alone: list[bool] = []
+    lend = Mailbox._send_alone
+
+    def counted(box: Mailbox, ledger: Ledger, event: bytes) -> int | None:
+        sequence = lend(box, ledger, event)
+        alone.append(sequence is not None)
+        return sequence
+
+    monkeypatch.setattr(Mailbox, "_send_alone", counted)
+    plan = Plan()
+    sender, asked = Sender(plan, 1), deque[tuple[int, Any]]()
+    plan.does["checkpoint_coordinator"] = lambda _, n, result: asked.append((n, result))
+
+    def one_at_a_time() -> None:
+        while len(sender.at_cut) < 10 or alone.count(True) < 50:
+            if asked:
+                sender.complete(*asked.popleft())
+            sender.send(1)
+            plan.wait_handled(b"%d" % (sender.sent - 1))
+
+    with run(make_job(plan, interval=0.02)) as running:
+        plan.wait_gateways(0)
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(one_at_a_time).result(3 * PATIENCE_S)
+        assert_cuts_are_exact(running, sender)
+    assert [e for _, e in plan.handled] == [b"%d" % i for i in range(sender.sent)]
