@@ -175,6 +175,7 @@ class KafkaWriter:
         self.flush(timeout_s)
         with self._state:
             self._closing = True
+            self._state.notify_all()
         if not self.is_its_thread:
             self._thread.join()
 

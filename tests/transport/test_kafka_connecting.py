@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -76,6 +77,31 @@ def test_a_writer_without_a_broker_is_closed_at_once(monkeypatch: pytest.MonkeyP
     client = Client(nobody)
     writer = writer_of(client, monkeypatch)
     closed = threading.Thread(target=writer.close, args=(0.0,), daemon=True)
+    closed.start()
+    closed.join(DEADLINE_S)
+    assert not closed.is_alive()
+
+
+def wait_until_resting(writer: KafkaWriter) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not writer._resting:
+        assert time.monotonic() < deadline, "the writer does not come to rest"
+        threading.Event().wait(0.005)
+
+
+def test_an_idle_writer_wakes_for_an_append_and_to_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_writer, "_REST_S", 10 * DEADLINE_S)
+    client = Client(lambda: None)
+    writer = writer_of(client, monkeypatch)
+    for _ in range(2):
+        wait_until_resting(writer)
+        client.served.clear()
+        writer.append(ONE, b"x")
+        assert client.served.wait(DEADLINE_S)
+        writer._pending[0].offset = 0  # the broker has taken it
+        assert writer.flush(DEADLINE_S)
+    wait_until_resting(writer)
+    closed = threading.Thread(target=writer.close, daemon=True)
     closed.start()
     closed.join(DEADLINE_S)
     assert not closed.is_alive()

@@ -15,7 +15,7 @@ from penstock.transport.kafka import KafkaConfig, KafkaTransport
 from penstock.transport.kafka_reader import KafkaReader
 
 ONE = Partition("penstock.job.operator.events", 0)
-FETCH_WAIT_S = 0.5
+FETCH_WAIT_S = kafka_reader._WAIT_ALONE_MS / 1_000
 _names = itertools.count()
 
 
