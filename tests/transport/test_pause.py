@@ -352,9 +352,6 @@ class ScriptedConsumer:
         self.refuses_seeks = False
         self.available: tuple[int, int] | KafkaError | None = (6, 10)
 
-    def poll(self, timeout: float) -> ScriptedMessage | None:
-        return self.queue.popleft() if self.queue else None
-
     def consume(self, count: int, timeout: float) -> list[ScriptedMessage]:
         return [self.queue.popleft() for _ in range(min(count, len(self.queue)))]
 

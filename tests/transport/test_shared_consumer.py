@@ -65,21 +65,18 @@ class Client:
 
     def incremental_unassign(self, positions: list[Any]) -> None: ...
 
-    def poll(self, timeout: float) -> Any:
+    def consume(self, count: int, timeout: float) -> list[Any]:
         while self.says:
             self.hears(self.says.popleft())
         if self.messages:
-            return self.messages.popleft()
+            found, self.messages = list(self.messages), deque()
+            return found
         if self.endless is not None:
             self.offset += 1
             threading.Event().wait(0.003)  # fewer than a reader has room for
-            return message(self.endless, self.offset - 1)
+            return [message(self.endless, self.offset - 1)]
         threading.Event().wait(min(timeout, 0.01))
-        return None
-
-    def consume(self, count: int, timeout: float) -> list[Any]:
-        found, self.messages = list(self.messages), deque()
-        return found
+        return []
 
     def close(self) -> None: ...
 
