@@ -19,7 +19,7 @@ JOBS: tuple[tuple[int, float | None], ...] = ((1, 1.0), (16, 1.0), (16, None))
 """Subtasks, and seconds from one checkpoint to the next: the default, or none."""
 SETTLE_S = 13.0
 """For how long a new job is left alone: until its subtasks are quiet."""
-GOAL = Goal("a few per cent of a core (<= 5 %)", at_most=5.0)
+GOAL = Goal("<= 3 % of a core", at_most=3.0)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ WARM_UP = 50
 PAUSE_S = 0.005
 """Before each event, on both sides: what the one before left to do (its acknowledgement) is done by then."""
 GOALS = {
-    "p50": (0.50, Goal("<= 1.3 times", "ratio", at_most=1.3)),
+    "p50": (0.50, Goal("<= 1.2 times", "ratio", at_most=1.2)),
     "p99": (0.99, Goal("<= 1.5 times", "ratio", at_most=1.5)),
 }
 

@@ -97,7 +97,8 @@ class KafkaReader:
         """The client before this one, without partitions; until that monotonic second a fetch of its may be waiting."""
         self._paused_until = 0.0
         """Until that monotonic second a fetch from before the last pause may be waiting."""
-        self._closed = False
+        self._closed = self._dry = False
+        """Dry: nothing was there when it was looked for last."""
         self._consumer.assign([TopicPartition(*partition, offset) for partition, offset in self._next.items()])
 
     def finds_all(self, timeout_s: float) -> bool:
@@ -125,10 +126,13 @@ class KafkaReader:
         self._process.check("this reader")
         end = time.monotonic() + timeout_s
         while not self._failures:
-            messages = self._consumer.consume(records_max, 0)
-            if not messages and (left := end - time.monotonic()) > 0:
+            left, messages = end - time.monotonic(), list[Message]()
+            if left <= 0 or not self._dry:
+                messages = self._consumer.consume(records_max, 0)
+            if left > 0 and not messages:
                 # Not poll, which wakes five times a second. And one record alone: for more it would wait.
                 messages = self._consumer.consume(1, min(left, _INTERRUPTIBLE_S))
+            self._dry = not messages
             records = self._records(messages)
             if self._events.topic_missing:
                 self._note_missing_topic()
