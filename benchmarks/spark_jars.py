@@ -1,4 +1,4 @@
-"""Jars of Spark's that the PySpark package lacks: pinned, fetched once into the user's cache."""
+"""Jars that the PySpark package lacks: pinned, fetched once into the user's cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.broker.folders import cache_folder
 from penstock.broker.ivy import download
 from penstock.broker.pinned_jars import Pin
 
-FETCH_S = 60.0
+FETCH_S = 300.0
 
 
 def cached_jars(folder: str, pins: Sequence[Pin]) -> list[Path]:

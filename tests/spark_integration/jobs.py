@@ -239,3 +239,12 @@ def wait_until(condition: Any, timeout: float, what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"not within {timeout} s: {what}"
         time.sleep(0.02)
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def executor_of(worker: int) -> int:
+    """The JVM above the daemon above the worker."""
+    return parent_of(parent_of(worker))

@@ -23,15 +23,6 @@ class CounterInMain(jobs.Counter):  # type: ignore[misc]
     """As the other one."""
 
 
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def executor_of(worker: int) -> int:
-    """The JVM above the daemon above the worker."""
-    return parent_of(parent_of(worker))
-
-
 def main(bootstrap: str, warehouse: str, master: str) -> None:
     spark = jobs.cluster_session(master, warehouse)
     job = jobs.counting_job(
@@ -39,7 +30,7 @@ def main(bootstrap: str, warehouse: str, master: str) -> None:
     )
     with run(spark, job, broker=bootstrap) as handle:
         before = jobs.wait_until_counted(handle, 50)
-        victim = executor_of(before["left/0"]["pid"])
+        victim = jobs.executor_of(before["left/0"]["pid"])
         os.kill(victim, signal.SIGKILL)
         killed_at = time.time()
         after = jobs.wait_until_counted(handle, 1000)
