@@ -52,14 +52,16 @@ gets no producer id."""
 
 
 class _Append:
-    """One record on its way. ``offset`` is None until the broker has taken it."""
+    """One record on its way. A broker that has ``taken`` it may leave its ``offset`` unsaid: the client learned it
+    from the answer to a later one."""
 
-    __slots__ = ("offset", "on_outcome", "partition", "since")
+    __slots__ = ("offset", "on_outcome", "partition", "since", "taken")
 
     def __init__(self, partition: Partition, on_outcome: OnOutcome | None, since: float) -> None:
         self.partition = partition
         self.on_outcome = on_outcome
         self.since = since
+        self.taken = False
         self.offset: int | None = None
 
 
@@ -229,6 +231,7 @@ class KafkaWriter:
     def _on_delivery(self, record: _Append, error: KafkaError | None, message: Message) -> None:
         if error is None:
             record.offset = message.offset()
+            record.taken = True
         else:
             self._fail(self._failed(record.partition, error))
 
@@ -236,7 +239,7 @@ class KafkaWriter:
         """Outcomes of what the broker has taken, in the order of the appends, up to the first it has not answered."""
         pending = self._pending
         count = 0
-        while pending and pending[0].offset is not None:
+        while pending and pending[0].taken:
             record = pending.popleft()
             count += 1
             if record.on_outcome is not None:
@@ -249,10 +252,10 @@ class KafkaWriter:
             oldest = self._pending[0]
         except IndexError:
             return
-        if oldest.offset is None and now - oldest.since > _LATE_S and now >= self._tell_at:
+        if not oldest.taken and now - oldest.since > _LATE_S and now >= self._tell_at:
             self._tell_at = now + _TELL_EVERY_S
             self._tell_late(oldest)
-        if oldest.offset is None and time.monotonic() - oldest.since > limit:
+        if not oldest.taken and time.monotonic() - oldest.since > limit:
             self._fail(
                 AppendFailed(
                     f"{self._config.bootstrap} has not taken a record for {oldest.partition} within {limit:.1f} s;"

@@ -97,7 +97,9 @@ def checked_positions(positions: Mapping[Partition, int]) -> dict[Partition, int
 
 
 OnOutcome = Callable[[int | None, Exception | None], None]
-"""Called once per appended record: with its offset, or with why it is not certain to stand. It must not raise."""
+"""Called once per appended record: with its offset, or with why it is not certain to stand. It must not raise.
+
+(None, None): it stands, and nobody has said where."""
 
 
 class Reader(Protocol):

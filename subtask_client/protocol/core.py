@@ -360,6 +360,8 @@ class SubtaskCore(Instance):
         if not alignment.waits_for(running, None, marker.checkpoint_id):
             return self.drop(Dropped.DEAD_MARKER)
         expected = running.reading.due(running.reading.own_key)
+        if marker.sequence < expected:
+            return self.drop(Dropped.REPEATED)
         if marker.sequence != expected:
             what = f"the marker of checkpoint {marker.checkpoint_id}"
             return self._gap(offset, expected, marker.sequence, what, missing=expected)

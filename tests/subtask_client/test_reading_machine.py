@@ -78,6 +78,8 @@ def count(log: list[Any], start_at: int) -> Counted:
         if live and isinstance(record, TriggerCheckpoint) and record.epoch == start.epoch:
             if record.checkpoint_id <= begun:
                 continue
+            if record.sequence < due.get(own, 0):
+                continue
             if record.sequence != due.get(own, 0):
                 out.gap = True
                 return out

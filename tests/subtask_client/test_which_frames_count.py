@@ -193,6 +193,15 @@ def test_a_marker_that_names_another_next_sequence_is_a_gap(d, wire):
     assert not d.of(do.TakeSnapshot)
 
 
+def test_a_marker_below_what_is_due_is_a_repeat(d, wire):
+    """Section 4.1 ◆: its checkpoint has been given up, and the abort stands behind it."""
+    d.started()
+    d.append(wire.frame(0, b"a"), wire.marker(1, 0), wire.frame(1, b"b"))
+    assert d.handled == [b"a", b"b"]
+    assert not d.of(do.TakeSnapshot)
+    assert d.core.dropped[Dropped.REPEATED] == 1
+
+
 def test_an_unreadable_record_is_counted_and_kept_out(d, wire):
     """Section 11: garbage or foreign records."""
     d.started()

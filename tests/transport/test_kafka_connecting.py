@@ -82,6 +82,16 @@ def test_a_writer_without_a_broker_is_closed_at_once(monkeypatch: pytest.MonkeyP
     assert not closed.is_alive()
 
 
+class Taken:
+    """A delivery report without an error."""
+
+    def __init__(self, offset: int | None) -> None:
+        self._offset = offset
+
+    def offset(self) -> int | None:
+        return self._offset
+
+
 def wait_until_resting(writer: KafkaWriter) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while not writer._resting:
@@ -93,13 +103,15 @@ def test_an_idle_writer_wakes_for_an_append_and_to_be_closed(monkeypatch: pytest
     monkeypatch.setattr(kafka_writer, "_REST_S", 10 * DEADLINE_S)
     client = Client(lambda: None)
     writer = writer_of(client, monkeypatch)
-    for _ in range(2):
+    outcomes: list[tuple[int | None, Exception | None]] = []
+    for offset in (7, None):  # a client that learns of it by the answer to a later record does not know where
         wait_until_resting(writer)
         client.served.clear()
-        writer.append(ONE, b"x")
+        writer.append(ONE, b"x", on_outcome=lambda *outcome: outcomes.append(outcome))
         assert client.served.wait(DEADLINE_S)
-        writer._pending[0].offset = 0  # the broker has taken it
+        writer._on_delivery(writer._pending[0], None, Taken(offset))  # type: ignore[arg-type]
         assert writer.flush(DEADLINE_S)
+    assert outcomes == [(7, None), (None, None)]
     wait_until_resting(writer)
     closed = threading.Thread(target=writer.close, daemon=True)
     closed.start()
