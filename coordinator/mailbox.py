@@ -21,7 +21,6 @@ from collections.abc import Callable, Sequence
 from .futures import Ledger
 from .in_flight_bytes import Load
 from .protocol.inputs import Input, Sent
-from .protocol.stream import EventStream
 
 Item = Input | Callable[[], None]
 """An input for the core, or something to run on the coordinator's thread."""
@@ -46,7 +45,7 @@ class Mailbox:
         self,
         reads_max: int = READS_MAX,
         read_bytes_max: int = READ_BYTES_MAX,
-        handle_alone: Callable[[EventStream, list[bytes]], Item | None] | None = None,
+        handle_alone: Callable[[Sent], Item | None] | None = None,
     ) -> None:
         """``handle_alone`` does what the taker would do about an event, on its sender's thread, and must not raise; it
         returns what is left for the taker to do first. None: no turn is ever lent."""
@@ -126,7 +125,7 @@ class Mailbox:
             ledger.promised = sequence + 1
         left: Item | None = None
         try:
-            left = handle(ledger.stream, [event])
+            left = handle(Sent(ledger.stream, [event]))
         finally:
             with self._lock:
                 self._lent = False
@@ -160,6 +159,10 @@ class Mailbox:
             self._items.append(item)
             if self._waiting:
                 self._filled.notify()
+
+    def wake(self) -> None:
+        """Has the taker go round once."""
+        self.post(_nothing)
 
     def post_reads(self, reads: list[tuple[Item, int]]) -> None:
         """Queues records that were read, each with its size in bytes; first waits for room."""
@@ -248,3 +251,7 @@ class Mailbox:
                 self._items.append(Sent(ledger.stream, ledger.queued))
                 ledger.queued = []
         self._sending.clear()
+
+
+def _nothing() -> None:
+    """Posted to wake the taker."""

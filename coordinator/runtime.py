@@ -53,7 +53,6 @@ from .protocol import effects, inputs
 from .protocol.core import CoordinatorCore
 from .protocol.record_limits import RECORD_HEADROOM
 from .protocol.state import HandingOver, Phase
-from .protocol.stream import EventStream
 from .state_owner import StateOwner, claim_states
 from .state_redistribution import Redistribution
 from .status import completed, encoded, job_status, settings_told
@@ -87,7 +86,7 @@ class CoordinatorRuntime:
         self._topics = settings.topics
         self._core = CoordinatorCore(settings, self.instance, transport.max_record_bytes)
         self._mailbox = Mailbox(handle_alone=None if settings.driven_by_query else self._send_alone)
-        self._timers = Timers(lambda: self._mailbox.post(_nothing))
+        self._timers = Timers(self._mailbox.wake)
         self._workers = Workers(4, f"{settings.name}-storage")
         self._user_workers = Workers(4, f"{settings.name}-call-async")
         """Of their own: user code that waits must not keep states from being stored."""
@@ -188,7 +187,7 @@ class CoordinatorRuntime:
     def leave(self) -> None:
         """Asks ``run`` to return soon, without ending the job: a successor goes on from the log. From any thread."""
         self._leaving.set()
-        self._mailbox.post(_nothing)
+        self._mailbox.wake()
 
     def follow(self, before: CoordinatorRuntime) -> None:
         """Says whose place this one takes, in the same host. To be called before ``run``."""
@@ -225,6 +224,11 @@ class CoordinatorRuntime:
         if isinstance(input, inputs.AckRead):
             input = self._epoch_filter.without(input, self._core.job.history.epoch)
         self._decide(input)
+        self._finish([])
+
+    def _finish(self, decided: list[effects.Effect]) -> None:
+        """Perform what has been decided; then feed what user code raised meanwhile."""
+        self._perform_all(decided)
         while self._raised and self._outcome is None:
             self._decide(self._raised.popleft())
 
@@ -240,13 +244,13 @@ class CoordinatorRuntime:
         while decided:
             self._perform(decided.pop())
 
-    def _send_alone(self, stream: EventStream, events: list[bytes]) -> Item | None:
+    def _send_alone(self, sent: inputs.Sent) -> Item | None:
         """Decide on a send on its sender's thread, while this one waits, and append. Return what else was decided: it
         may call user code, or commit, and is done on this thread before anything else."""
         try:
-            decided = self._core.handle(inputs.Sent(stream, events), time.monotonic())
+            decided = self._core.handle(sent, time.monotonic())
             if any(not isinstance(e, effects.Append) or not isinstance(e.record, EventFrame) for e in decided):
-                return partial(self._perform_all, decided)
+                return partial(self._finish, decided)
             self._perform_all(decided)
         except BaseException as error:  # whatever it is, the coordinator's thread must learn of it
             return acks_reader.raiser(error)
@@ -494,7 +498,3 @@ class CoordinatorRuntime:
             self._logs.checkpoints.close()
         if self._acks_reader is not None:
             self._acks_reader.close()
-
-
-def _nothing() -> None:
-    """Posted to wake the loop."""

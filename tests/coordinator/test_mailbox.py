@@ -211,10 +211,10 @@ class Lending:
         self.thread.start()
         wait_until(lambda: self.mailbox._lends, "the taker waits")
 
-    def _handle(self, _: EventStream, events: list[bytes]) -> Callable[[], None] | None:
+    def _handle(self, sent: Sent) -> Callable[[], None] | None:
         self.handling.set()
         assert self.go_on.wait(PATIENCE_S)
-        self.log.append((events, threading.get_ident()))
+        self.log.append((sent.events, threading.get_ident()))
         return self._left
 
     def _take(self) -> None:
