@@ -200,7 +200,7 @@ def _spend(job: JobState, counted: bool, failed: SubtaskId | None, cause: str) -
             why = f"{who} failed {ALIKE_MAX + 1} times with the same cause, before any checkpoint completed: {cause}"
             job.due_end = (Ending.FAILED, why)
             return None
-    delay = job.restarts.spend(job.now)
+    delay = job.restarts.spend(job.now, () if failed is None else region_of(job, failed))
     if delay is None:
         strategy = job.settings.restart
         last = cause if failed is None else job.statistics.last_failure

@@ -11,7 +11,7 @@ from penstock.schemas.acks import RunStarted
 from penstock.schemas.checkpoints import JobFinished, JobOutcome
 from penstock.schemas.errors import CoordinatorClosed
 from penstock.schemas.events import Stop
-from penstock.schemas.settings import RestartStrategy
+from penstock.schemas.settings import OperatorSettings, RestartStrategy
 from penstock.schemas.status import Ending
 
 from .driver import S0, S1, Script
@@ -76,6 +76,24 @@ def test_past_the_budget_the_job_fails_with_the_last_cause() -> None:
     assert finished.outcome is JobOutcome.FAILED
     assert isinstance(stream.failure, CoordinatorClosed)
     assert Stop in {type(r) for r in script.appended(S1)}
+
+
+def test_a_lost_host_of_many_subtasks_is_one_failover() -> None:
+    """P-8.7.3: and one of them that fails once more is another failover."""
+    settings = OperatorSettings("op", 100)
+    script = Script.running(settings, restart=RestartStrategy(backoff_next=0.0, backoff_max=0.0, budget=2))
+    for subtask in script.settings.subtasks():
+        script.read(script.task(subtask).failed())
+        script.advance(0.01)
+    assert script.ended is None
+    script.advance(60.0)
+    script.hello_all()
+    for subtask in (S0, S1):
+        script.read(script.task(subtask).failed())
+    assert script.ended is None
+    script.hello(S0)
+    script.read(script.task(S0).failed())
+    assert script.ended is not None and "more than 2 failovers" in script.ended.cause
 
 
 def test_past_the_budget_a_raising_coordinator_fails_the_job_too() -> None:
