@@ -81,7 +81,7 @@ def test_mutations_that_were_unnoticed_once_may_be_drawn(
 
 def test_a_gap_in_the_tests_shows_and_closes(every: list[Mutation]) -> None:
     """The tests of the restart budget notice that it is counted wrongly; those of the gateway do not."""
-    mutation = next(m for m in every if m.code == "len(self._at) > s.budget")
+    mutation = next(m for m in every if m.code == "len(self._counted) > s.budget")
     gap = Bounds(seeds=0, tests=["tests/coordinator/protocol/test_gateway.py"])
     closed = Bounds(seeds=0, tests=["tests/coordinator/protocol/test_restarts.py"])
     assert only(judged([mutation], gap, 1)).noticed_by is None
