@@ -39,14 +39,15 @@ def read_hello(job: JobState, offset: int, hello: Hello) -> None:
     if (newer := superseded_by(job, hello)) is not None:
         job.drop(Dropped.HELLO_OF_SUPERSEDED)
         return stops.stop_superseded(job, offset, hello, newer)
+    attempt = job.epoch.slots[subtask].attempt if job.epoch is not None and job.phase is Phase.RUNNING else None
+    if attempt is not None and attempt.hello.nonce == hello.nonce:
+        return job.drop(Dropped.HELLO_REPEATED)
     job.registry.wait(WaitingHello(offset, hello))
     job.registry.registered.add(subtask)
     job.registry.unconfirmed.pop(subtask, None)
-    if job.epoch is not None and job.phase is Phase.RUNNING:
-        attempt = job.epoch.slots[subtask].attempt
-        if attempt is not None:
-            counted = not attempt.at_takeover
-            failover.fail_attempt(job, subtask, f"a newer attempt ({offset}) said Hello", counted=counted)
+    if attempt is not None:
+        counted = not attempt.at_takeover
+        failover.fail_attempt(job, subtask, f"a newer attempt ({offset}) said Hello", counted=counted)
     return None
 
 

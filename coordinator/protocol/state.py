@@ -135,6 +135,7 @@ class Dropped(StrEnum):
     HELLO_OF_ANOTHER_LAYOUT = "hello-of-another-layout"
     HELLO_OF_ANOTHER_RUN = "hello-of-another-run"
     HELLO_OF_SUPERSEDED = "hello-of-superseded"
+    HELLO_REPEATED = "hello-repeated"
     HEARTBEAT_OF_ANOTHER_COORDINATOR = "heartbeat-of-another-coordinator"
     COMMAND_EXECUTED_BEFORE = "command-executed-before"
     LATE_COORDINATOR_STATE = "late-coordinator-state"

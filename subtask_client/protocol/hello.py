@@ -34,8 +34,10 @@ def look_at(core: Instance, offset: int, record: EventsRecord | None) -> None:
     end, nonce = core.looking
     core.position = offset + 1
     match record:
-        case Start(epoch=epoch, attempt=attempt) if epoch >= core.epoch_seen and attempt > core.attempt:
-            return core.superseded_by(attempt)
+        case Start() if (
+            record.epoch >= core.epoch_seen and record.attempt > core.attempt and record.nonce != core.nonce
+        ):
+            return core.superseded_by(record.attempt)
         case Stop() if record.nonce == core.nonce or record.attempt == core.attempt:
             return stop(core, record)
     core.drop(Dropped.UNREADABLE if record is None else Dropped.BEFORE_START)

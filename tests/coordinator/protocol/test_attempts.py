@@ -383,6 +383,19 @@ def test_a_second_hello_of_one_task_supersedes_its_first() -> None:
     assert [start.nonce for start in script.records(S0, Start)][-1] == "once more"
 
 
+def test_a_hello_that_stands_twice_fails_nobody() -> None:
+    """Section 4.1 ◆: a client may append again what it has appended already."""
+    script = Script.running()
+    task = script.hello(S0)
+    said = script.acks[task.attempt][1]
+    script.forget()
+    script.read(said)
+    assert script.appended(S0) == []
+    assert script.slot(S0).attempt is not None
+    assert script.slot(S0).attempt.id == task.attempt
+    assert script.dropped("hello-repeated") == 1
+
+
 def test_a_superseded_instance_is_told_so_at_a_takeover_too() -> None:
     """Section 8: the newest Hello per subtask, and not the last word of one that has a successor."""
     script = Script.running()
