@@ -127,7 +127,7 @@ def test_a_job_is_shown_from_another_process_also_when_it_has_ended(
     process = started(*arguments, cwd=tmp_path)
     try:
         url = url_in(process)
-        assert wait_until(lambda: shown(url)["view"], "the status")["state"] == "running"
+        wait_until(lambda: (shown(url)["view"] or {}).get("state") == "running", "the job to run")
         running_job.client.stop()
         wait_until(lambda: shown(url)["view"]["state"] == "stopped", "the job's end")
         process.send_signal(signal.SIGINT)
