@@ -20,7 +20,6 @@ from penstock.spark_integration import run
 sys.path.insert(0, str(Path(__file__).parents[1] / "spark_integration"))
 
 import jobs  # type: ignore[import-not-found]  # by a name that workers do not know
-from kill_an_executor import executor_of  # type: ignore[import-not-found]
 from zygote import die_with  # type: ignore[import-not-found]
 
 DEADLINE_S = 360.0
@@ -59,7 +58,7 @@ def main(bootstrap: str, warehouse: str, goodbyes: str) -> None:
     )
     with run(spark, job, broker=bootstrap) as handle:
         zombie = jobs.wait_until_counted(handle, 50, subtasks=2)["left/0"]["pid"]
-        executor = executor_of(zombie)
+        executor = jobs.executor_of(zombie)
         handle.savepoint()
         with frozen(zombie):
             os.kill(executor, signal.SIGKILL)
