@@ -51,7 +51,7 @@ SEEDS = {
     "query": ("query-1", 1),
     "feeds": ("feeds-replay", 1),
     "rescaled": ("rescale-savepoints", 439),
-    "shrunk": ("rescale-often", 591),
+    "shrunk": ("rescale-often", 58),
 }
 """Which simulated history each set of logs is."""
 

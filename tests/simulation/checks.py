@@ -113,6 +113,8 @@ class Checks:
 
     def handled(self, instance: SubtaskProcess, uid: int) -> None:
         self.world.handled.add((instance.subtask, uid))
+        if instance.core.running is not None and instance.core.running.stopping is not None:
+            raise Violation(f"section 9: {instance} handles {uid} behind the marker of a stopping savepoint")
         coordinator = self.current(instance)
         if coordinator is None:
             return

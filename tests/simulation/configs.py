@@ -106,7 +106,9 @@ class Config:
     backlog: bool = False
     """Partitions are not read for a while, and failures strike where the last checkpoint names ranges."""
     duplicates: float = 1.0
-    """What a process has appended stands twice in the log."""
+    """What a subtask says stands twice in the log."""
+    repeats: float = 0.0
+    """A writer appends again what stands already, as a Kafka client may."""
     driven_by_query: bool = False
     """A Spark query drives the job."""
     parallelism: int = 2
@@ -433,6 +435,7 @@ def _configs() -> dict[str, Config]:
         ]
     all_ += [
         replace(Config("", max_concurrent=2, finite=True, eager_end=True), name="eager-end-savepoints", savepoints=1.0),
+        Config("repeats", max_concurrent=2, duplicates=20.0),
         Config("refused-stops", max_concurrent=2, runs=5.0, refusals=12.0, twins=6.0, coordinator_faults=0.3),
         Config("pull-global", FailoverPolicy.GLOBAL, pull=True),
         Config("pull-global2", FailoverPolicy.GLOBAL, 2, pull=True),
@@ -460,7 +463,7 @@ def _configs() -> dict[str, Config]:
         replace(_NO_FAULTS, name="calm-outages", outages=3.0),
     ]
     by_name = {config.name: config for config in all_}
-    repeats = {f"repeats-{name}": replace(by_name[name], duplicates=20.0) for name in _WITH_REPEATS}
+    repeats = {f"repeats-{name}": replace(by_name[name], repeats=20.0) for name in _WITH_REPEATS}
     return by_name | {name: replace(config, name=name) for name, config in repeats.items()}
 
 

@@ -90,7 +90,7 @@ MUTANTS: dict[str, Mutant] = {
             "for other in sorted(pending.required - set(pending.acks))[:1]:\n"
             "    _add_snapshot(pending, other, replace(pending.acks[slot.subtask], subtask=other.index))"
         ),
-        "repeats-replay2",
+        "repeats",
     ),
     "anybodys-records": Mutant(
         "section 3: the coordinator drops what does not match the attempt",

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.schemas.acks import AcksRecord
+from penstock.schemas.acks import AcksRecord, OperatorEventFrame
 from penstock.schemas.codec import decode, encode
 from penstock.schemas.data import DataRecord
 from penstock.schemas.errors import PositionUnavailable, SequenceGap, StateError, TopicMissing
@@ -180,6 +180,8 @@ class SubtaskProcess:
 
     def _write(self, record: AcksRecord, outcome: Outcome | None = None) -> None:
         self.pen.append(self.world.acks, encode(record), None, outcome)
+        if not isinstance(record, OperatorEventFrame) and self.world.chance(0.01 * self.world.config.duplicates):
+            self.pen.append(self.world.acks, encode(record), None, None)
 
     def _hello_taken(self, nonce: str, offset: int | None) -> None:
         if offset is not None:

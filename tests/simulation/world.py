@@ -208,7 +208,7 @@ class World:
 
     def repeats(self, pen: Pen) -> list[Fault]:
         """A writer of events, records or acks may append again what stands already (section 4.1)."""
-        weight = 0.02 * self.rate * self.config.duplicates if self.faulty else 0.0
+        weight = 0.02 * self.rate * self.config.repeats if self.faulty else 0.0
         at = [partition for partition in pen.waiting() if self.takes(partition)] if weight else []
         return [Fault(weight, pen.repeat, partition, self.rng) for partition in at]
 
