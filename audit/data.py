@@ -138,8 +138,8 @@ class DataCheck:
             segment, sender = wanted.segment, record.sender
             if offset >= segment.end:
                 self._active.remove(wanted)
-            elif record.sequence < wanted.sequence:
-                continue  # a copy, of what stands before the range
+            elif self._extent.begin and record.sequence < wanted.sequence:
+                continue  # a copy of what has been truncated
             elif sender.subtask_id == wanted.channel and _origin(segment) == _origin(sender):
                 self._active.remove(wanted)
                 if record.sequence != wanted.sequence:

@@ -257,8 +257,8 @@ class EventsCheck:
             by_attempt = epoch.policy is FailoverPolicy.RESET
             inside = offset < segment.end and segment.epoch == epoch.number
             if inside and (not by_attempt or frame.attempt == segment.attempt):
-                if frame.sequence + frame.count <= wanted.sequence:
-                    continue  # a copy, of what stands before the range
+                if self._extent.begin and frame.sequence + frame.count <= wanted.sequence:
+                    continue  # a copy of what has been truncated
                 if frame.sequence != wanted.sequence:
                     expected = (
                         f"event {wanted.sequence} first in range [{segment.begin}, {segment.end}) of checkpoint"

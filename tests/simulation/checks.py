@@ -28,6 +28,7 @@ from penstock.schemas.events import EventFrame, FailoverPolicy, Start
 from penstock.schemas.ids import NO_CHECKPOINT, SubtaskId
 from penstock.schemas.state import OPEN_END, StateHandle
 from penstock.subtask_client.protocol import effects as do
+from penstock.subtask_client.protocol.drop_reasons import Dropped
 from penstock.transport.ports import Partition
 
 from .backlog import STRIKES_MAX
@@ -235,8 +236,10 @@ class Checks:
                     )
 
     def reads(self, instance: SubtaskProcess) -> None:
-        """What nothing blocks is read."""
+        """What nothing blocks is read, and nothing twice but what its writer has repeated."""
         core, running = instance.core, instance.core.running
+        if core.dropped[Dropped.REPEATED] and not self.world.config.repeats and not self.world.config.strays:
+            raise Violation(f"section 5.4: {instance} has read again what counts no more, and no writer repeats")
         if running is None or not running.reads_data or running.alignment or running.stopping or core.lost is not None:
             return
         for sender in running.channels.open:
