@@ -41,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Topics:
-    """Where records go: a partition for each subtask, one for all, and one for the answers."""
+    """Topics that records go to: a partition for each subtask, one for all, and one for the answers."""
 
     each: str
     one: str

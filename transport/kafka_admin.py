@@ -278,7 +278,7 @@ class KafkaAdmin:
         return {Partition(tp.topic, tp.partition): result.offset for tp, result in found.items()}
 
     def members(self, group: str, timeout_s: float) -> int:
-        """How many consumers are in a group; none in one that does not exist, or that this user may not see."""
+        """Count the consumers in a group; none in one that does not exist, or that this user may not see."""
         found = self._call("describing a group", timeout_s, lambda left: self._client().groups(group, left))
         return sum(len(there.members) for there in found)
 

@@ -265,7 +265,7 @@ class AdminHandle(AdminClient):
     """An AdminClient; like the two below a class of its own, so that it can be referred to weakly."""
 
     def groups(self, group: str, timeout_s: float) -> list[GroupMetadata]:
-        """What each broker knows of a group; nothing of one that does not exist, or that this user may not see.
+        """Return what each broker knows of a group; nothing of one that does not exist, or that this user may not see.
 
         A question to the group's coordinator alone (DescribeConsumerGroups) ends the process, by an assertion of
         librdkafka 2.16, if that broker is lost or frozen meanwhile. So the older call is used, below its warning.

@@ -257,7 +257,7 @@ class Transport(Protocol):
         """
 
     def candidates(self, name: str, timeout_s: float = 10.0) -> int:
-        """How many candidates there are for the place called ``name``, its holder included.
+        """Count the candidates for the place called ``name``, its holder included.
 
         0 also where this user may not see them.
         """

@@ -54,7 +54,7 @@ class ReadAhead:
         self._transport: Transport | None = None
         self._reader: Reader | None = None
         self._at: dict[Partition, int] = {}
-        """Where the last batch ended, and the reader goes on: the next one begins there, or behind it."""
+        """Ends of the last batch, from which the reader goes on: the next one begins there, or behind it."""
         self._early: list[LogRecord] = []
         """Records at or after that, in the order of each partition, as the reader gave them."""
 

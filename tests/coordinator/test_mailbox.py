@@ -263,7 +263,7 @@ def test_what_comes_while_a_turn_is_lent_waits_for_its_end_and_keeps_its_order()
 
 
 def test_what_a_sender_may_not_do_is_done_by_the_taker_and_first() -> None:
-    """What was decided along with a send calls user code, or commits, say."""
+    """Effects that a send has along with its frame call user code, or commit, say."""
 
     def left() -> None:
         pass

@@ -236,7 +236,7 @@ class Checks:
                     )
 
     def reads(self, instance: SubtaskProcess) -> None:
-        """What nothing blocks is read, and nothing twice but what its writer has repeated."""
+        """Check that what nothing blocks is read, and nothing twice but what its writer has repeated."""
         core, running = instance.core, instance.core.running
         if core.dropped[Dropped.REPEATED] and not self.world.config.repeats and not self.world.config.strays:
             raise Violation(f"section 5.4: {instance} has read again what counts no more, and no writer repeats")

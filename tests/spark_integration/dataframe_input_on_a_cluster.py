@@ -15,11 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.spark_integration import test_dataframe_input as rows  # workers do not know it
-from tests.spark_integration.jobs import cluster_session
-
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+from tests.spark_integration.jobs import cluster_session, executor_of
 
 
 def main(bootstrap: str, folder: str, master: str) -> None:
@@ -30,7 +26,7 @@ def main(bootstrap: str, folder: str, master: str) -> None:
     given = rows.DataFrameInput(rows.gated(spark, gates), rows_per_batch=20)
     handle = rows.run(spark, job, broker=bootstrap, inputs={"reader": given})
     before = rows.wait_at_gate(handle)
-    os.kill(parent_of(parent_of(before["1"]["pid"])), signal.SIGKILL)  # the JVM above the daemon above the worker
+    os.kill(executor_of(before["1"]["pid"]), signal.SIGKILL)
     handle.wait_for(lambda status: status.failovers_region >= 1, rows.DEADLINE_S)
     rows.open_gates(gates)
     ended = handle.wait(rows.DEADLINE_S)
