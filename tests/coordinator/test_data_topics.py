@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -109,8 +110,8 @@ class Coordinated:
         self.hello_all(run)
 
     def hello(self, subtask: SubtaskId, run: str = "run-1") -> Start:
-        """Its Start."""
-        nonce, layout = f"nonce-{threading.get_ident()}", dict(self.settings.parallelism)
+        """Its Start. Each Hello has a nonce of its own: one with the live attempt's would be a repeat (P-4.1.8)."""
+        nonce, layout = uuid.uuid4().hex, dict(self.settings.parallelism)
         offset = self.write(Hello(*subtask, run, nonce, f"task-{subtask}", "here", layout, 1))
         return self.start_of(subtask, lambda start: start.attempt == offset)
 
