@@ -135,12 +135,12 @@ def hosts(subtasks: int, processes: int | None = None) -> list[range]:
     return [range(begin, end) for begin, end in pairwise(ends)]
 
 
-def host(job: Job, hosted: range, bootstrap: str, run: str) -> None:
+def host(job: Job, hosted: range, subtask: type[Subtask], bootstrap: str, run: str) -> None:
     """A process with these subtasks."""
     transport = KafkaTransport(bootstrap) if len(hosted) == 1 else SharedKafkaTransport(bootstrap)
     threading.stack_size(_STACK_BYTES)
     (operator,) = job.settings.operators
-    runtimes = [SubtaskRuntime(job.settings, SubtaskId(operator.name, i), Small, transport, run=run) for i in hosted]
+    runtimes = [SubtaskRuntime(job.settings, SubtaskId(operator.name, i), subtask, transport, run=run) for i in hosted]
     threads = [threading.Thread(target=runtime.run) for runtime in runtimes]
     for thread in threads:
         thread.start()
@@ -149,15 +149,15 @@ def host(job: Job, hosted: range, bootstrap: str, run: str) -> None:
 
 
 @contextmanager
-def running(bootstrap: str, subtasks: int, pause_s: float) -> Iterator[Stopwatch]:
+def running(bootstrap: str, subtasks: int, pause_s: float, subtask: type[Subtask] = Small) -> Iterator[Stopwatch]:
     """A job whose subtasks are all up, and which takes one checkpoint after the other with a pause between."""
     stopwatch = Stopwatch()
     checkpoint = CheckpointSettings(interval=0.01, min_pause=pause_s)
     job = Job(f"bench-{uuid.uuid4().hex[:12]}", checkpoint=checkpoint, heartbeat_timeout=60.0)
-    job.operator("small", subtask=Small, coordinator=lambda: stopwatch, parallelism=subtasks)
+    job.operator("small", subtask=subtask, coordinator=lambda: stopwatch, parallelism=subtasks)
     bare = Job(job.name, checkpoint=checkpoint)
-    bare.operator("small", subtask=Small, parallelism=subtasks)
-    with coordinated(job, bootstrap, [partial(host, bare, these, bootstrap) for these in hosts(subtasks)]):
+    bare.operator("small", subtask=subtask, parallelism=subtasks)
+    with coordinated(job, bootstrap, [partial(host, bare, these, subtask, bootstrap) for these in hosts(subtasks)]):
         stopwatch.wait(subtasks, 0)
         yield stopwatch
 

@@ -60,7 +60,7 @@ def _of_subtasks(setting: Setting, count: int, seconds: float) -> Iterator[Figur
     bare = Job(name)
     bare.operator("small", subtask=Small, parallelism=count)
     began, others = time.monotonic(), set(multiprocessing.active_children())
-    targets = [partial(host, bare, these, setting.bootstrap) for these in hosts(count, SHARED_PROCESSES)]
+    targets = [partial(host, bare, these, Small, setting.bootstrap) for these in hosts(count, SHARED_PROCESSES)]
     with coordinated(job, setting.bootstrap, targets):
         clock.wait(count, 1, START_S)
         start_s = time.monotonic() - began
