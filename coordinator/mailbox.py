@@ -93,6 +93,7 @@ class Mailbox:
             queued = ledger.queued
             if not queued and not self._closed:
                 self._sending[ledger] = None
+                self._lends = False  # until the taker has been here: who sends many is not to ask each time
                 if self._idle and not self._lent:
                     self._filled.notify()
             sequence = ledger.promised
