@@ -85,7 +85,7 @@ def _throughput(axes: Axes, rows: Sequence[Row], peers: Sequence[Row]) -> None:
     axes.set_xlabel("events/s, at most 4,096 unhandled")
     axes.xaxis.set_major_formatter(lambda value, _: _short(value))
     axes.invert_yaxis()
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(drawn))
 
 
 def _names(peers: Sequence[Row]) -> list[str]:
