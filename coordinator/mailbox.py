@@ -47,8 +47,8 @@ class Mailbox:
         read_bytes_max: int = READ_BYTES_MAX,
         handle_alone: Callable[[Sent], Item | None] | None = None,
     ) -> None:
-        """``handle_alone`` does what the taker would do about an event, on its sender's thread, and must not raise; it
-        returns what is left for the taker to do first. None: no turn is ever lent."""
+        """``handle_alone`` does what the taker would do about an event, on its sender's thread; it returns what is left
+        for the taker to do first. None: no turn is ever lent."""
         self._reads_max, self._read_bytes_max = reads_max, read_bytes_max
         self._lock = threading.Lock()
         self._filled = threading.Condition(self._lock)
@@ -111,31 +111,43 @@ class Mailbox:
         handle = self._handle_alone
         if handle is None or threading.get_ident() == threading.main_thread().ident:
             return None
-        with self._lock:
-            if (
-                not self._lends
-                or self._lent
-                or self._closed
-                or self._items  # the taker has been woken, and has not run yet
-                or self._sending
-                or time.monotonic() < self._lends_at
-            ):
-                return None
-            self._lent = True
-            sequence = ledger.promised
-            ledger.promised = sequence + 1
-        left: Item | None = None
+        lent, sent = False, Sent(ledger.stream, [event])
+        left: Item | None = _interrupted
         try:
-            left = handle(Sent(ledger.stream, [event]))
-        finally:
             with self._lock:
-                self._lent = False
-                self._lends_at = time.monotonic() + _LEND_PAUSE_S
-                if left is not None:
-                    self._items.appendleft(left)
-                if self._items or self._sending or self._reads:
-                    self._filled.notify()
+                if (
+                    not self._lends
+                    or self._lent
+                    or self._closed
+                    or self._items  # the taker has been woken, and has not run yet
+                    or self._sending
+                    or ledger.load.unsent  # an append may wait for room in the client's queue; the taker may wait
+                    or time.monotonic() < self._lends_at
+                ):
+                    return None
+                lent = True
+                self._lent = True
+                sequence = ledger.promised
+                ledger.promised = sequence + 1
+            left = handle(sent)
+        except RecursionError:
+            if not lent:
+                raise
+            left = sent  # the sender's stack has no room for a turn: the event is the taker's, like any other
+        finally:
+            if lent:
+                self._take_back(left)
         return sequence
+
+    def _take_back(self, left: Item | None) -> None:
+        """The turn that was lent is over; ``left`` is for the taker to do first."""
+        with self._lock:
+            self._lent = False
+            self._lends_at = time.monotonic() + _LEND_PAUSE_S
+            if left is not None:
+                self._items.appendleft(left)
+            if self._items or self._sending or self._reads:
+                self._filled.notify()
 
     def send_all(self, ledger: Ledger, events: Sequence[bytes], size: int) -> int:
         """Queue a batch of ``size`` bytes as one; return the sequence behind its last event. No cut comes into it."""
@@ -144,6 +156,7 @@ class Mailbox:
             queued = ledger.queued
             if count and not queued and not self._closed:
                 self._sending[ledger] = None
+                self._lends = False
                 if self._idle and not self._lent:
                     self._filled.notify()
             ledger.promised = end = ledger.promised + count  # from here as in ``send``: no call but the last
@@ -256,3 +269,8 @@ class Mailbox:
 
 def _nothing() -> None:
     """Posted to wake the taker."""
+
+
+def _interrupted() -> None:
+    """Left by a turn that another thread has ended in its midst: nobody knows how far it has come."""
+    raise RuntimeError("a thread was interrupted while it decided on an event in the coordinator's place")

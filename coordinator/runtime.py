@@ -252,7 +252,7 @@ class CoordinatorRuntime:
             if any(not isinstance(e, effects.Append) or not isinstance(e.record, EventFrame) for e in decided):
                 return partial(self._finish, decided)
             self._perform_all(decided)
-        except BaseException as error:  # whatever it is, the coordinator's thread must learn of it
+        except Exception as error:  # whatever it is, the coordinator's thread must learn of it
             return acks_reader.raiser(error)
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -200,11 +201,12 @@ def test_an_interrupted_send_leaves_nothing_locked_and_counts_each_event() -> No
 class Lending:
     """A mailbox whose taker waits on a thread of its own, and lends its turn; what happens is logged in order."""
 
-    def __init__(self, left: Callable[[], None] | None = None) -> None:
+    def __init__(self, left: Callable[[], None] | None = None, raises: type[BaseException] | None = None) -> None:
         self.log: list[object] = []
+        self.sequences: list[int] = []
         self.handling, self.go_on = threading.Event(), threading.Event()
         self.go_on.set()
-        self._left = left
+        self._left, self._raises = left, raises
         self.mailbox = Mailbox(handle_alone=self._handle)
         self.to = ledger(self.mailbox)
         self.thread = threading.Thread(target=self._take)
@@ -213,6 +215,8 @@ class Lending:
 
     def _handle(self, sent: Sent) -> Callable[[], None] | None:
         self.handling.set()
+        if self._raises is not None:
+            raise self._raises
         assert self.go_on.wait(PATIENCE_S)
         self.log.append((sent.events, threading.get_ident()))
         return self._left
@@ -221,9 +225,13 @@ class Lending:
         self.log += self.mailbox.take(time.monotonic() + PATIENCE_S)
 
     def send(self, event: bytes) -> threading.Thread:
-        thread = threading.Thread(target=self.mailbox.send, args=(self.to, event))
+        thread = threading.Thread(target=self._send, args=(event,))
         thread.start()
         return thread
+
+    def _send(self, event: bytes) -> None:
+        with contextlib.suppress(SystemExit):
+            self.sequences.append(self.mailbox.send(self.to, event))
 
     def end(self) -> list[object]:
         self.thread.join(PATIENCE_S)
@@ -276,6 +284,35 @@ def test_what_a_sender_may_not_do_is_done_by_the_taker_and_first() -> None:
     lending.go_on.set()
     sender.join(PATIENCE_S)
     assert lending.end()[1:] == [left, Tick()]
+
+
+def test_an_event_whose_sender_has_no_stack_left_is_the_takers() -> None:
+    """It was promised, so it is not lost; and its sender, whose call ends like any other, does not send it again."""
+    lending = Lending(raises=RecursionError)
+    lending.send(b"x").join(PATIENCE_S)
+    (sent,) = lending.end()
+    assert isinstance(sent, Sent)
+    assert sent.events == [b"x"]
+    assert (lending.sequences, lending.to.promised) == ([0], 1)
+
+
+def test_a_turn_that_is_ended_in_its_midst_fails_the_taker_and_keeps_nobody_waiting() -> None:
+    """A thread can be made to raise anywhere; how far the turn has come is then unknown."""
+    lending = Lending(raises=SystemExit)
+    lending.send(b"x").join(PATIENCE_S)
+    (left,) = lending.end()
+    with pytest.raises(RuntimeError, match="interrupted while it decided"):
+        left()  # type: ignore[operator]
+
+
+def test_an_event_behind_one_that_is_on_its_way_joins_a_batch() -> None:
+    """An append may wait for room in the client's queue: a sender does not."""
+    lending = Lending()
+    lending.mailbox.count_unsent("op", 1)
+    lending.send(b"x").join(PATIENCE_S)
+    (sent,) = lending.end()
+    assert isinstance(sent, Sent)
+    assert sent.events == [b"x"]
 
 
 def test_an_event_right_behind_another_one_joins_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
