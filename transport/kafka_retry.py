@@ -19,9 +19,14 @@ LEADER_MOVED = frozenset(
 )
 """Errors of a partition that exists and whose leader is not the one that was asked, or is not known yet."""
 
-_ASK_AGAIN = LEADER_MOVED | {KafkaError._PARTIAL, KafkaError._DESTROY, KafkaError._DESTROY_BROKER}
-"""Errors that say nothing of the question: also a broker that knows no broker, a client that has been replaced, and a
-broker that has left the cluster while it was asked."""
+_ASK_AGAIN = LEADER_MOVED | {
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError._PARTIAL,
+    KafkaError._DESTROY,
+    KafkaError._DESTROY_BROKER,
+}
+"""Errors that say nothing of the question: also a new leader that does not know yet where its partition ends, a broker
+that knows no broker, a client that has been replaced, and a broker that has left the cluster while it was asked."""
 
 
 def may_pass(failure: BaseException) -> bool:
