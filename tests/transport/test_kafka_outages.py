@@ -128,9 +128,9 @@ def test_after_too_long_an_outage_the_writer_fails_and_leaves_no_hole(
     assert successor.flush(DEADLINE_S)
     successor.close()
     writer.close()
-    *before, last = [record.value for record in transport.read_all(partition)]
-    assert last == b"successor"
-    assert before == [b"%d" % i for i in range(len(before))]
+    stands = [record.value for record in transport.read_all(partition)]
+    stands.remove(b"successor")  # what the broker had been sent before it stood still may come behind it
+    assert stands == [b"%d" % i for i in range(len(stands))]
 
 
 def test_a_full_queue_is_waited_for_and_then_an_error(own_broker: EmbeddedBroker, partition: Partition) -> None:
