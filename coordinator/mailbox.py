@@ -111,7 +111,7 @@ class Mailbox:
         handle = self._handle_alone
         if handle is None or threading.get_ident() == threading.main_thread().ident:
             return None
-        lent, sent = False, Sent(ledger.stream, [event])
+        lent = False
         left: Item | None = _interrupted
         try:
             with self._lock:
@@ -125,6 +125,7 @@ class Mailbox:
                     or time.monotonic() < self._lends_at
                 ):
                     return None
+                sent = Sent(ledger.stream, [event])
                 lent = True
                 self._lent = True
                 sequence = ledger.promised
@@ -147,7 +148,10 @@ class Mailbox:
             if left is not None:
                 self._items.appendleft(left)
             if self._items or self._sending or self._reads:
-                self._filled.notify()
+                try:  # noqa: SIM105  (suppress would itself need room on the stack)
+                    self._filled.notify()
+                except RecursionError:
+                    pass  # what was left stands, and the taker finds it when its time has come
 
     def send_all(self, ledger: Ledger, events: Sequence[bytes], size: int) -> int:
         """Queue a batch of ``size`` bytes as one; return the sequence behind its last event. No cut comes into it."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -294,6 +296,38 @@ def test_an_event_whose_sender_has_no_stack_left_is_the_takers() -> None:
     assert isinstance(sent, Sent)
     assert sent.events == [b"x"]
     assert (lending.sequences, lending.to.promised) == ([0], 1)
+
+
+def test_a_sender_at_any_depth_of_its_stack_sends_or_is_told_that_it_did_not() -> None:
+    """So near to its end that a turn, or the waking of the taker, finds no room: no event is promised and forgotten."""
+    limit = sys.getrecursionlimit()
+    outcomes = Counter(_send_at(depth) for depth in range(limit - 100, limit))
+    assert outcomes.keys() == {"handled alone", "queued", "refused"}
+
+
+def _send_at(depth: int) -> str:
+    """Send from so many frames below a thread's first ones."""
+    lending = Lending()
+    thread = threading.Thread(target=_down, args=(depth, lending))
+    thread.start()
+    thread.join(PATIENCE_S)
+    lending.mailbox.wake()
+    events = [item for item in lending.end() if isinstance(item, Sent | tuple)]
+    assert lending.sequences == [0] * lending.to.promised
+    assert len(events) == lending.to.promised
+    if not events:
+        return "refused"
+    return "queued" if isinstance(events[0], Sent) else "handled alone"
+
+
+def _down(depth: int, lending: Lending) -> None:
+    try:
+        if depth:
+            _down(depth - 1, lending)
+        else:
+            lending.sequences.append(lending.mailbox.send(lending.to, b"x"))
+    except RecursionError:
+        pass
 
 
 def test_a_turn_that_is_ended_in_its_midst_fails_the_taker_and_keeps_nobody_waiting() -> None:
