@@ -6,7 +6,7 @@ import argparse
 import struct
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from statistics import median
@@ -43,7 +43,7 @@ class Passed:
     """The coordinator had read them, likewise."""
 
 
-STEPS: Mapping[str, Any] = {
+STEPS: Mapping[str, Callable[[Passed], float]] = {
     "first snapshot taken": lambda passed: passed.snapshots[0],
     "half of the snapshots": lambda passed: median(passed.snapshots),
     "last snapshot taken": lambda passed: passed.snapshots[-1],
@@ -57,7 +57,7 @@ STEPS: Mapping[str, Any] = {
 
 @contextmanager
 def noted() -> Iterator[list[Passed]]:
-    """Every checkpoint that the coordinators of this process complete meanwhile."""
+    """Note every checkpoint that the coordinators of this process complete meanwhile."""
     found: list[Passed] = []
     snapshots: dict[int, dict[SubtaskId, float]] = {}
     acknowledge, checkpoint_over = protocol.acknowledge, Timeline.checkpoint_over
@@ -81,10 +81,10 @@ def noted() -> Iterator[list[Passed]]:
 
 
 def profile(bootstrap: str, subtasks: int, count: int) -> dict[str, float]:
-    """Milliseconds from the cut to each of ``STEPS``: medians of ``count`` checkpoints."""
+    """Return milliseconds from the cut to each of ``STEPS``: medians of ``count`` checkpoints."""
     with noted() as found, running(bootstrap, subtasks, pause_of(subtasks), Stamped) as stopwatch:
         stopwatch.wait(subtasks, WARM_UP + count)
-        taken: Sequence[Passed] = found[WARM_UP : WARM_UP + count]
+        taken = found[WARM_UP : WARM_UP + count]
     return {step: median(1000 * (at(passed) - passed.cut) for passed in taken) for step, at in STEPS.items()}
 
 

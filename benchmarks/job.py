@@ -63,7 +63,7 @@ class Sender(OperatorCoordinator):
             return max(self.done.values())
 
     def send(self, subtask: int, event: bytes) -> EventFuture:
-        """Wait for room. By a call for one event: by the one for lists it would cost a quarter more."""
+        """Send one event as users do, by the call for one; wait for room first."""
         while True:
             try:
                 return self.gateways[subtask].send_event(event)

@@ -6,6 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -61,18 +62,19 @@ def _of_parts(document: dict[str, Any], parts: tuple[str, ...]) -> list[Row]:
 
 
 def _overview(picture: Picture, rows: Sequence[Row], peers: Sequence[Row]) -> None:
-    """What most users ask for first: events per second, and checkpoint time over the number of subtasks."""
+    """Draw what most users ask for first: events per second, and checkpoint time over the number of subtasks."""
     left, right = picture.subplots(1, 2)
     _throughput(left, rows, peers)
     _over_subtasks(right, rows, peers)
 
 
 def _throughput(axes: Axes, rows: Sequence[Row], peers: Sequence[Row]) -> None:
-    """Events per second with a bound on the unhandled ones, in groups by the number of subtasks."""
+    """Draw events per second with a bound on the unhandled ones, in groups by the number of subtasks."""
+    # A figure stands beside one record per event first, then beside frames: the first one counts.
     found = {row["figure"]: row for row in reversed(rows) if _BOUNDED.fullmatch(row["figure"])}
     groups = sorted(found)
     sides = [("Penstock", OURS, {name: row["value"] for name, row in found.items()})]
-    sides += [(peer, PEERS[n], _values_of(peer, peers)) for n, peer in enumerate(_names(peers))]
+    sides += [(peer, colour, {row["figure"]: row["value"] for row in of}) for peer, colour, of in _each_of(peers)]
     sides.append(("raw Kafka, a record per event", RAW, {name: row["raw"] for name, row in found.items()}))
     drawn = [(side, colour, values) for side, colour, values in sides if values.keys() & found.keys()]
     for at, (side, colour, values) in enumerate(drawn):
@@ -88,12 +90,11 @@ def _throughput(axes: Axes, rows: Sequence[Row], peers: Sequence[Row]) -> None:
     axes.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(drawn))
 
 
-def _names(peers: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["peer"] for row in peers))
-
-
-def _values_of(peer: str, peers: Sequence[Row]) -> dict[str, float]:
-    return {row["figure"]: row["value"] for row in peers if row["peer"] == peer}
+def _each_of(peers: Sequence[Row]) -> list[tuple[str, str, list[Row]]]:
+    """Return each peer with a colour and its figures."""
+    names = dict.fromkeys(row["peer"] for row in peers)
+    coloured = zip(names, cycle(PEERS), strict=False)
+    return [(name, colour, [row for row in peers if row["peer"] == name]) for name, colour in coloured]
 
 
 def _bars(picture: Picture, rows: Sequence[Row], _: Sequence[Row]) -> None:
@@ -137,11 +138,10 @@ def _pairs(picture: Picture, rows: Sequence[Row], _: Sequence[Row]) -> None:
 
 
 def _over_subtasks(axes: Axes, rows: Sequence[Row], peers: Sequence[Row]) -> None:
-    """Checkpoint time, log-log, with the goals."""
+    """Draw checkpoint time, log-log, with the goals."""
     points = _by_subtasks(rows)
     lines = [("Penstock", OURS, "value", points), ("a raw round over Kafka", RAW, "raw", points)]
-    for n, peer in enumerate(_names(peers)):
-        lines.append((peer, PEERS[n], "value", _by_subtasks([row for row in peers if row["peer"] == peer])))
+    lines += [(peer, colour, "value", _by_subtasks(of_peer)) for peer, colour, of_peer in _each_of(peers)]
     for label, colour, side, of_line in lines:
         if seen := sorted((count, row[side]) for count, row in of_line if row[side] is not None):
             axes.loglog(*zip(*seen, strict=True), "o-", color=colour, label=label)
